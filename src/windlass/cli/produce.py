@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import islice
 from typing import IO, Any
 
@@ -15,10 +15,9 @@ import msgspec
 
 from windlass import connect
 from windlass.checks import read_moment
-from windlass.cli.commands import Command, F, moment, rate, span
+from windlass.cli.commands import command, moment, options, rate, span
 from windlass.cli.screen import ago, progress
-from windlass.cli.screen import jobs as so_many
-from windlass.cli.session import session
+from windlass.cli.session import answer, session
 from windlass.cli.tail import follow, tell_of_shell
 from windlass.errors import (
     InvalidValue,
@@ -29,9 +28,10 @@ from windlass.errors import (
     WindlassError,
     must_be,
 )
-from windlass.job import Job, NewJob, View
+from windlass.job import NewJob, View
 from windlass.ops import Pace
-from windlass.ops.document import encode, job_document, plain
+from windlass.ops.document import job_document, plain
+from windlass.ops.words import count
 from windlass.payload import parse
 from windlass.queue import JobHandle, Queue
 from windlass.registry import SHELL
@@ -39,19 +39,8 @@ from windlass.registry import SHELL
 _JOB_FIELDS = ("type", "payload")
 _COMMAND = ("command", "timeout", "cwd", "env")
 _OPTIONS = (
-    "id",
-    "key",
-    "priority",
-    "delay",
-    "run_at",
-    "max_attempts",
-    "tenant",
-    "payload_ref",
-    "depends_on",
-    "on_dead",
-    "unique",
-    "until",
-    "on_unique",
+    *("id", "key", "priority", "delay", "run_at", "max_attempts", "tenant", "payload_ref", "depends_on"),
+    *("on_dead", "unique", "until", "on_unique"),
 )
 
 
@@ -101,11 +90,10 @@ class Imported(msgspec.Struct):
     enqueued: int = 0
     existing: int = 0
     last_line: int = 0
-    size: int = 0
 
     def count(self, handles: Sequence[JobHandle]) -> None:
         """Count what was stored, and what was there before."""
-        created = sum(1 for handle in handles if handle.created)
+        created = sum(handle.created for handle in handles)
         self.enqueued += created
         self.existing += len(handles) - created
 
@@ -124,7 +112,8 @@ def import_file(queue: Queue, path: str, rate: float | None) -> None:
     """
     pace = Pace(rate)
     with _opened(path) as file:
-        length = _length(file)
+        status = os.fstat(file.fileno())
+        length = status.st_size if stat.S_ISREG(status.st_mode) else None
         if length is not None:
             for _ in _lines(queue, file):
                 pass
@@ -145,14 +134,10 @@ def import_batch(queue: Queue, path: str, name: str) -> None:
 
 
 def _tell(done: Imported, batch_id: str | None = None) -> None:
-    if session().json:
-        batch = {} if batch_id is None else {"batch": batch_id}
-        click.echo(encode({**batch, "enqueued": done.enqueued, "existing": done.existing}))
-        return
-    told = f"{so_many(done.enqueued)} enqueued" + (f" as batch {batch_id}" if batch_id else "")
-    if done.existing:
-        told += f", {done.existing} existed already by their keys"
-    click.echo(told)
+    batch = {} if batch_id is None else {"batch": batch_id}
+    told = f"{count(done.enqueued, 'job')} enqueued" + (f" as batch {batch_id}" if batch_id else "")
+    told += f", {done.existing} existed already by their keys" if done.existing else ""
+    answer({**batch, "enqueued": done.enqueued, "existing": done.existing}, told)
 
 
 def key_is_taken(error: KeyConflict) -> str:
@@ -171,26 +156,22 @@ def type_is_unknown(error: UnknownType, queue: Queue) -> str:
 
 
 def _store_lines(queue: Queue, file: IO[bytes], length: int | None, pace: Pace) -> Imported:
-    done = Imported()
+    done, size = Imported(), 0
     lines = _lines(queue, file)
     try:
         with progress("enqueue", length) as advance:
             while chunk := list(islice(lines, min(pace.step or _CHUNK, _CHUNK))):
-                _store_chunk(queue, chunk, done)
-                done.size += sum(line.size for line in chunk)
-                advance(done.size)
+                with _naming_lines(chunk):
+                    done.count(queue.enqueue_many(line.job for line in chunk))
+                done.last_line = chunk[-1].number
+                size += sum(line.size for line in chunk)
+                advance(size)
                 pace.passed(len(chunk))
     except WindlassError as error:
         if not done.last_line:
             raise
         raise _with_progress(error, done) from None
     return done
-
-
-def _store_chunk(queue: Queue, chunk: list[_Line], done: Imported) -> None:
-    with _naming_lines(chunk):
-        done.count(queue.enqueue_many(line.job for line in chunk))
-    done.last_line = chunk[-1].number
 
 
 @contextmanager
@@ -223,9 +204,8 @@ def _draft(queue: Queue, text: bytes, number: int) -> NewJob:
 
 def _with_progress(error: WindlassError, done: Imported) -> WindlassError:
     """The same error, and what is stored all the same."""
-    stored = (
-        f"{so_many(done.enqueued + done.existing)} up to line {done.last_line} are stored, the rest is not"
-    )
+    many = count(done.enqueued + done.existing, "job")
+    stored = f"{many} up to line {done.last_line} are stored, the rest is not"
     if isinstance(error, InvalidValue):
         return must_be(error.field, error.value, f"{error.allowed} ({stored})")
     kind = StoreError if isinstance(error, StoreError) else Refused
@@ -239,23 +219,11 @@ def _opened(path: str) -> AbstractContextManager[IO[bytes]]:
         raise must_be("--file", path, f"a file that can be read ({error.strerror})") from None
 
 
-def _length(file: IO[bytes]) -> int | None:
-    """The size of a plain file; None for a stream, which can be read only once."""
-    status = os.fstat(file.fileno())
-    return status.st_size if stat.S_ISREG(status.st_mode) else None
-
-
 _CHUNK = 1000
 
 
-def job_options(command: F) -> F:
-    """Add the options that every new job takes."""
-    for option in reversed(_JOB):
-        command = option(command)
-    return command
-
-
-_JOB = (
+# What every new job takes.
+job_options = options(
     click.option(
         "--priority", type=int, metavar="N", help="0 to 10, higher first; 5 unless the type says otherwise."
     ),
@@ -288,19 +256,16 @@ _JOB = (
 )
 
 
-@click.command(
-    cls=Command,
-    examples="""
-        windlass enqueue send_email '{"to": "a@b.c", "subject": "Hi"}' --priority 8 --key signup:789
-        windlass enqueue report.build '{"account_id": 7}' --at 2030-01-31T06:00:00Z
-        windlass enqueue publish '{"page": "home"}' --depends-on render:home
-        windlass enqueue '{"id": "job1", "command": "echo hi", "priority": 8}'
-        windlass enqueue sync '{"account": 42}' --unique sync:42 --on-unique replace --delay 30s
-        windlass enqueue --file jobs.ndjson --rate 200/s
-        windlass enqueue --file pages.ndjson --batch catalogue       then: windlass batch ID
-        generate-jobs | windlass enqueue --file -
-    """,
-)
+@command("""
+    windlass enqueue send_email '{"to": "a@b.c", "subject": "Hi"}' --priority 8 --key signup:789
+    windlass enqueue report.build '{"account_id": 7}' --at 2030-01-31T06:00:00Z
+    windlass enqueue publish '{"page": "home"}' --depends-on render:home
+    windlass enqueue '{"id": "job1", "command": "echo hi", "priority": 8}'
+    windlass enqueue sync '{"account": 42}' --unique sync:42 --on-unique replace --delay 30s
+    windlass enqueue --file jobs.ndjson --rate 200/s
+    windlass enqueue --file pages.ndjson --batch catalogue       then: windlass batch ID
+    generate-jobs | windlass enqueue --file -
+""")
 @click.argument("type_or_job", metavar="TYPE|JOB", required=False)
 @click.argument("payload", metavar="[PAYLOAD]", required=False)
 @job_options
@@ -323,29 +288,30 @@ def enqueue(
     is a shell job and an "id" is its key; or a file with many such objects, each on its own line. A file is
     checked to its end before the first job is stored.
     """
-    options = _options(given)
+    chosen = _options(given)
     if path is not None:
-        if type_or_job is not None or options:
+        if type_or_job is not None or chosen:
             raise click.UsageError("with --file the lines say it all: no TYPE, PAYLOAD or options of a job")
-        _import(path, rate, batch)
+        if batch is None:
+            import_file(session().queue, path, rate)
+        elif rate is not None:
+            raise click.UsageError("--rate cannot be combined with --batch, which is stored at once")
+        else:
+            import_batch(session().queue, path, batch)
         return
     if rate is not None or batch is not None:
         raise click.UsageError(f"{'--rate' if rate is not None else '--batch'} is for --file")
     if type_or_job is None:
         raise click.UsageError("say which job: TYPE and PAYLOAD, a JSON object, or --file")
-    _store(_asked(type_or_job, payload), options)
+    _store(_asked(type_or_job, payload), chosen)
 
 
-@click.command(
-    cls=Command,
-    options_metavar="[OPTIONS] --",
-    examples="""
-        windlass run -- tar czf backup.tgz data
-        windlass run --wait -- sh -c 'make && make deploy'
-        windlass run --max-attempts 3 --timeout 10m --key nightly -- ./nightly.sh
-        windlass config set shell.retry.base 5s        how long failed commands wait
-    """,
-)
+@command("""
+    windlass run -- tar czf backup.tgz data
+    windlass run --wait -- sh -c 'make && make deploy'
+    windlass run --max-attempts 3 --timeout 10m --key nightly -- ./nightly.sh
+    windlass config set shell.retry.base 5s        how long failed commands wait
+""")
 @click.argument("command", nargs=-1, required=True, metavar="COMMAND [ARG]...")
 @job_options
 @click.option(
@@ -366,13 +332,14 @@ def run(
         payload["timeout"] = timeout.total_seconds()
     if cwd is not None:
         payload["cwd"] = cwd
-    request = Request(SHELL, payload, {})
-    if not wait:
-        _store(request, _options(given))
-        return
-    follow(_enqueued(request, _options(given)))
+    request, chosen = Request(SHELL, payload, {}), _options(given)
+    if wait:
+        follow(_enqueued(request, chosen))
+    else:
+        _store(request, chosen)
 
 
+run.options_metavar = "[OPTIONS] --"
 COMMANDS = (enqueue, run)
 
 
@@ -384,27 +351,18 @@ def _asked(type_or_job: str, payload: str | None) -> Request:
     return read_request(type_or_job)
 
 
-def _import(path: str, rate: float | None, batch: str | None) -> None:
-    if batch is None:
-        import_file(session().queue, path, rate)
-    elif rate is not None:
-        raise click.UsageError("--rate cannot be combined with --batch, which is stored at once")
-    else:
-        import_batch(session().queue, path, batch)
-
-
 def _options(given: dict[str, Any]) -> dict[str, Any]:
     """The options of the job that were given, as a producer says them."""
-    options = {name: value for name, value in given.items() if value is not None}
-    if "delay" in options and "at" in options:
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if "delay" in chosen and "at" in chosen:
         raise click.UsageError("--at cannot be combined with --delay")
-    if options.pop("existing"):
-        options["on_conflict"] = "existing"
-    if not options["depends_on"]:
-        del options["depends_on"]
-        if "on_dead" in options:
+    if chosen.pop("existing"):
+        chosen["on_conflict"] = "existing"
+    if not chosen["depends_on"]:
+        del chosen["depends_on"]
+        if "on_dead" in chosen:
             raise click.UsageError("--on-dead is for --depends-on")
-    return options
+    return chosen
 
 
 def _enqueued(request: Request, options: dict[str, Any]) -> JobHandle:
@@ -417,25 +375,20 @@ def _enqueued(request: Request, options: dict[str, Any]) -> JobHandle:
 
 
 def _store(request: Request, options: dict[str, Any]) -> None:
-    here = session()
+    queue = session().queue
     handle = _enqueued(request, options)
-    job, now = handle.get(), here.queue.store.now()
-    if here.json:
-        click.echo(encode({**plain(job_document(job, now)), "created": handle.created}))
-    elif not handle.created:
-        click.echo(f"{job.id}  {job.type} exists already with that key; it is {job.state}")
-    else:
-        click.echo(f"{job.id}  {job.type} enqueued{_when(job, now)}")
-    tell_of_shell(here.queue_ops(), job)
+    job, now = handle.get(), queue.store.now()
+    when = _WHEN.get(job.view(now), "")
+    told = f"enqueued{when.format(ago(job.run_at, now))}"
+    if not handle.created:
+        told = f"exists already with that key; it is {job.state}"
+    document = {**plain(job_document(job, now)), "created": handle.created}
+    answer(document, f"{job.id}  {job.type} {told}")
+    tell_of_shell(session().queue_ops(), job)
 
 
-def _when(job: Job, now: datetime) -> str:
-    match job.view(now):
-        case View.SCHEDULED:
-            return f", runs {ago(job.run_at, now)}"
-        case View.WAITING:
-            return ", waits for others"
-        case View.UNREADABLE:
-            return ", waits for a worker that can read its payload"
-        case _:
-            return ""
+_WHEN: dict[View | None, str] = {
+    View.SCHEDULED: ", runs {}",
+    View.WAITING: ", waits for others",
+    View.UNREADABLE: ", waits for a worker that can read its payload",
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from contextlib import suppress
@@ -10,10 +11,10 @@ from datetime import timedelta
 import click
 
 from windlass import connect
-from windlass.cli.commands import Command, span
+from windlass.cli.commands import command, span
+from windlass.cli.jobs import COLOURS, error_line
 from windlass.cli.screen import ago, cut, one_line, took
-from windlass.cli.session import Session, session
-from windlass.cli.story import COLOURS, error_line
+from windlass.cli.session import Session, answer, end, session
 from windlass.clock import SystemClock
 from windlass.errors import Refused, WaitTimeout
 from windlass.job import Attempt, Job, JobState
@@ -38,14 +39,17 @@ def follow(handle: JobHandle) -> None:
             _say(f"no worker is running: start one with {start}, in another terminal")
     tell_of_shell(ops, handle.get())
     job = _to_the_end(handle, ops)
+    output = job.history[-1].output if job.history else None
     if here.json:
-        click.echo(encode({**plain(job_document(job, ops.now())), "created": handle.created}))
-    else:
-        _show_output(job)
+        answer({**plain(job_document(job, ops.now())), "created": handle.created}, ())
+    elif output is not None:
+        # What the last attempt said, each stream where it belongs.
+        click.echo(output.stdout, nl=False)
+        click.echo(output.stderr, nl=False, err=True)
     if job.state is not JobState.COMPLETED:
         attempts = count(job.attempts, "attempt")
         _say(f"{job.id} is {job.state} after {attempts}; windlass show {job.id} tells all")
-        click.get_current_context().exit(1)
+        end(1)
 
 
 def tell_of_shell(ops: Ops, job: Job) -> None:
@@ -61,7 +65,10 @@ def tell_of_shell(ops: Ops, job: Job) -> None:
 def _to_the_end(handle: JobHandle, ops: Ops) -> Job:
     told = 0
     while True:
-        job = _look(handle)
+        try:
+            job = handle.wait(timeout=_BETWEEN_LOOKS)
+        except WaitTimeout:
+            job = handle.get()
         for attempt in job.history:
             if attempt.claim > told and attempt.outcome != JobState.COMPLETED:
                 _say(_failure(attempt, job, ops))
@@ -70,26 +77,11 @@ def _to_the_end(handle: JobHandle, ops: Ops) -> Job:
             return job
 
 
-def _look(handle: JobHandle) -> Job:
-    try:
-        return handle.wait(timeout=_BETWEEN_LOOKS)
-    except WaitTimeout:
-        return handle.get()
-
-
 def _failure(attempt: Attempt, job: Job, ops: Ops) -> str:
     what = one_line(error_line(attempt.error)) or attempt.outcome
     waits = attempt is job.history[-1] and job.state is JobState.PENDING
     again = f"; next attempt {ago(job.run_at, ops.now())}" if waits else ""
     return f"attempt {attempt.number} of {job.max_attempts}: {what}{again}"
-
-
-def _show_output(job: Job) -> None:
-    """What the last attempt said, each stream where it belongs."""
-    output = job.history[-1].output if job.history else None
-    if output is not None:
-        click.echo(output.stdout, nl=False)
-        click.echo(output.stderr, nl=False, err=True)
 
 
 def _say(message: str) -> None:
@@ -102,16 +94,13 @@ _BETWEEN_LOOKS = 0.5
 _EVERY = 1.0
 
 
-@click.command(
-    cls=Command,
-    examples="""
-        windlass tail
-        windlass tail --failures
-        windlass tail --type send_email --state completed --state dead
-        windlass tail --tenant acme --json
-        windlass tail --db https://jobs.example
-    """,
-)
+@command("""
+    windlass tail
+    windlass tail --failures
+    windlass tail --type send_email --state completed --state dead
+    windlass tail --tenant acme --json
+    windlass tail --db https://jobs.example
+""")
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="Jobs of this type; may be repeated.")
 @click.option(
     "--state",
@@ -143,10 +132,10 @@ def tail(
     clock, pause = SystemClock(), threading.Event()
     if lasting is None:
         click.echo(f"windlass: follows {here.place}; Ctrl-C ends it", err=True)
-    end = None if lasting is None else clock.monotonic() + lasting.total_seconds()
+    until = math.inf if lasting is None else clock.monotonic() + lasting.total_seconds()
     try:
-        while end is None or clock.monotonic() < end:
-            pause.wait(_EVERY if end is None else min(_EVERY, max(0.0, end - clock.monotonic())))
+        while clock.monotonic() < until:
+            pause.wait(min(_EVERY, max(0.0, until - clock.monotonic())))
             _show(here, following)
     except KeyboardInterrupt:
         return

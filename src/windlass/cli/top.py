@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 import click
 
-from windlass.cli.commands import Command
-from windlass.cli.screen import Cell, Screen, age, ago, cut, number, one_line, size
-from windlass.cli.session import Session, session
-from windlass.cli.story import COLOURS, error_line
+from windlass.cli.commands import command
+from windlass.cli.jobs import COLOURS, error_line
+from windlass.cli.screen import Cell, Row, Screen, age, ago, cut, number, one_line, size
+from windlass.cli.session import Session, answer, session
 from windlass.job import Job, JobState, View
 from windlass.ops import Ops, Overview, TypeStatus, WorkerHealth
-from windlass.ops.document import encode, job_document, worker_document
+from windlass.ops.document import job_document, worker_document
 from windlass.ops.words import count, start_worker
 
 
@@ -121,7 +121,7 @@ def frame(
     return lines[:height]
 
 
-def _table(screen: Screen, head: Sequence[str], rows: Sequence[Sequence[Cell | str | int]]) -> list[str]:
+def _table(screen: Screen, head: Sequence[str], rows: Sequence[Row]) -> list[str]:
     """As many columns, from the left, as the screen is wide."""
     for columns in range(len(head), 1, -1):
         lines = screen.table(head[:columns], [row[:columns] for row in rows])
@@ -142,26 +142,22 @@ def _head(place: str, seen: Overview, pace: Rates | None, screen: Screen, note: 
         if seen.counts[name] or name in _ALWAYS
     ]
     oldest = "" if seen.oldest_due is None else f"   oldest due {age(seen.oldest_due)}"
-    title = cut(f"windlass top  {place}  {seen.now:%H:%M:%S} UTC", (screen.width or _WIDTH) - len(note) - 2)
-    warnings = [
-        screen.paint(cut(f"! {one_line(each)}", screen.width or _WIDTH), "yellow")
-        for each in seen.warnings[:1]
-    ]
+    width = screen.width or _WIDTH
+    title = cut(f"windlass top  {place}  {seen.now:%H:%M:%S} UTC", width - len(note) - 2)
     return [
         screen.strong(title) + (f"  {note}" if note else ""),
-        cut(who + speed, screen.width or _WIDTH),
-        cut(", ".join(counts) + oldest, screen.width or _WIDTH),
-        *warnings,
+        cut(who + speed, width),
+        cut(", ".join(counts) + oldest, width),
+        *(screen.paint(cut(f"! {one_line(each)}", width), "yellow") for each in seen.warnings[:1]),
     ]
 
 
 def _types(seen: Overview, screen: Screen, room: int) -> list[str]:
     busy = sorted(seen.types, key=_urgency)
     shown = busy[: room - 1] if len(busy) > room else busy
-    rows: list[list[Cell | str | int]] = [_type(each) for each in shown]
-    if not rows:
+    if not shown:
         return ["no types yet"]
-    lines = _table(screen, _TYPE_HEAD, rows)
+    lines = _table(screen, _TYPE_HEAD, [_type(each) for each in shown])
     if len(shown) < len(busy):
         lines.append(f"and {count(len(busy) - len(shown), 'more type')}")
     return lines
@@ -173,7 +169,7 @@ def _urgency(each: TypeStatus) -> tuple[float, int, str]:
     return -waited, -each.counts[JobState.PROCESSING] - each.counts[JobState.DEAD], each.name
 
 
-def _type(each: TypeStatus) -> list[Cell | str | int]:
+def _type(each: TypeStatus) -> Row:
     later = sum(each.counts[view] for view in _LATER)
     dead = each.counts[JobState.DEAD]
     state = "paused" if each.paused else "breaker open" if each.breaker and each.breaker.open else ""
@@ -196,7 +192,7 @@ def _workers(sight: Sight, pace: Rates | None, screen: Screen, room: int) -> lis
     if not alive:
         return [f"no worker is running: {start_worker(each.name for each in sight.seen.types)}"]
     shown = alive[: room - 1]
-    rows: list[list[Cell | str | int]] = [
+    rows: list[Row] = [
         [
             one_line(f"{each.info.host}:{each.info.pid}")[:_LONGEST_NAME],
             Cell("silent", "red") if not each.alive else each.info.state,
@@ -222,14 +218,11 @@ def _failure(job: Job, now: datetime, screen: Screen) -> str:
     return screen.paint(cut(words, screen.width or _WIDTH), COLOURS[state])
 
 
-@click.command(
-    cls=Command,
-    examples="""
-        windlass top
-        windlass top --once
-        windlass top --every 5
-    """,
-)
+@command("""
+    windlass top
+    windlass top --once
+    windlass top --every 5
+""")
 @click.option(
     "--once", is_flag=True, help="One frame on standard output, after two seconds in which rates are seen."
 )
@@ -261,7 +254,7 @@ def _show_once(here: Session, ops: Ops) -> None:
         sight = look(ops)
         workers = [worker_document(each) for each in sight.workers]
         failures = [job_document(job, sight.seen.now) for job in sight.failures]
-        click.echo(encode({"status": sight.seen, "workers": workers, "failures": failures}))
+        answer({"status": sight.seen, "workers": workers, "failures": failures}, ())
         return
     with keys() as wait:
         before = look(ops)
