@@ -7,7 +7,7 @@ from datetime import timedelta
 import click
 
 from windlass.cli.actions import commands
-from windlass.cli.commands import command, group, rate, span, tenant_option, why_option
+from windlass.cli.commands import command, group, option, rate, span, tenant_option, why_option
 from windlass.cli.screen import Cell, Row, age, one_line
 from windlass.cli.session import answer, session, table
 from windlass.errors import Refused
@@ -31,19 +31,17 @@ def keys() -> None:
     windlass keys create gpu-box --role worker --type resize --expires 90d
 """)
 @click.argument("name", metavar="NAME")
-@click.option(
+@option(
     "--role",
+    "What it may do; may be repeated.",
     multiple=True,
     type=click.Choice([role.value for role in Role]),
     required=True,
-    help="What it may do; may be repeated.",
 )
-@click.option("--type", "types", multiple=True, metavar="TYPE", help="Types, or patterns of them; else all.")
-@click.option("--tenant", metavar="NAME", help="The tenant that all its jobs belong to.")
-@click.option(
-    "--rate", type=rate, metavar="RATE", help="How many jobs it may enqueue, such as 100/s [1000/s]."
-)
-@click.option("--expires", type=span, metavar="DURATION", help="How long it lasts; else until it is revoked.")
+@option("--type TYPE", "Types, or patterns of them; else all.", name="types", multiple=True)
+@option("--tenant NAME", "The tenant that all its jobs belong to.")
+@option("--rate RATE", "How many jobs it may enqueue, such as 100/s [1000/s].", type=rate)
+@option("--expires DURATION", "How long it lasts; else until it is revoked.", type=span)
 @why_option
 def create(
     name: str,
@@ -117,12 +115,10 @@ for _command in commands("keys/"):
 """)
 @click.argument("target", required=False, default="", metavar="[TARGET]")
 @tenant_option
-@click.option("--who", default="", metavar="NAME", help="What this one did.")
-@click.option(
-    "--verb", default="", metavar="VERB", help="Such as cancel, replay, pause, set, drain, create, revoke."
-)
-@click.option("--limit", type=int, default=50, show_default=True, metavar="N", help="How many.")
-@click.option("--cursor", metavar="CURSOR", help="Where the page before ended.")
+@option("--who NAME", "What this one did.", default="")
+@option("--verb VERB", "Such as cancel, replay, pause, set, drain, create, revoke.", default="")
+@option("--limit N", "How many.", type=int, default=50, show_default=True)
+@option("--cursor CURSOR", "Where the page before ended.")
 def audit(target: str, tenant: str | None, who: str, verb: str, limit: int, cursor: str | None) -> None:
     """Who did what, newest first: to a job, type, schedule, setting, worker or key if one is named."""
     page = session().ops().audit(target=target, tenant=tenant, who=who, verb=verb, limit=limit, cursor=cursor)
@@ -139,9 +135,9 @@ def _row(entry: Entry) -> Row:
         for name in after
         if before.get(name) != after[name]
     ]
-    told = "; ".join([*changed, entry.why] if entry.why else changed)
+    text = "; ".join([*changed, entry.why] if entry.why else changed)
     what, at = entry.kind.replace("_", " "), f"{entry.at:%Y-%m-%d %H:%M:%S}"
-    return [at, one_line(entry.who), entry.verb, what, entry.target, one_line(told)]
+    return [at, one_line(entry.who), entry.verb, what, entry.target, one_line(text)]
 
 
 COMMANDS = (keys, audit)

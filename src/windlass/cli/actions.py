@@ -12,7 +12,17 @@ import click
 import msgspec
 
 from windlass import payload as payloads
-from windlass.cli.commands import Command, filter_options, group, moment, names_any, rate, read_filter, span
+from windlass.cli.commands import (
+    Command,
+    filter_options,
+    group,
+    moment,
+    names_any,
+    option,
+    rate,
+    read_filter,
+    span,
+)
 from windlass.cli.screen import Cell, Row, ago, as_typed, number, one_line, progress
 from windlass.cli.session import answer, end, session, table
 from windlass.errors import Refused
@@ -100,21 +110,16 @@ def _take_short(declared: Action, given: dict[str, Any]) -> None:
 
 @click.command
 @filter_options
-@click.option("--all", "everything", is_flag=True, help="Every job that the verb is for; no filter needed.")
-@click.option("--limit", type=int, metavar="N", help="Only the N oldest that match.")
-@click.option("--rate", type=rate, metavar="N/s", help="Maximum jobs per second.")
-@click.option("--dry-run", is_flag=True, help="Count only; change nothing.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@option("--all", "Every job that the verb is for; no filter needed.", name="everything")
+@option("--limit N", "Only the N oldest that match.", type=int)
+@option("--rate N/s", "Maximum jobs per second.", type=rate)
+@option("--dry-run", "Count only; change nothing.")
+@option("--yes -y", "Do not ask.")
 def _bulk_options() -> None:
     """What every command for many jobs takes."""
 
 
-_TYPES: dict[Any, Any] = {
-    int: int,
-    timedelta: span,
-    datetime: moment,
-    Mapping[str, Any]: payloads.parse,
-}
+_TYPES: dict[Any, Any] = {int: int, timedelta: span, datetime: moment, Mapping[str, Any]: payloads.parse}
 _SHORT = "short_"
 _BULK = ("everything", "limit", "rate", "dry_run", "yes")
 
@@ -133,7 +138,7 @@ def _on_one(declared: Action, given: dict[str, Any], tell: Tell) -> None:
 
 def _tell(declared: Action, ops: Ops, done: Any, given: dict[str, Any]) -> None:
     name = done if isinstance(done, str) else getattr(done, "id", given["name"])
-    click.echo(f"{name}: {_told(ops, declared, done, given)}")
+    click.echo(f"{name}: {_past(ops, declared, done, given)}")
 
 
 # --- jobs by name, or by a filter ---
@@ -177,8 +182,8 @@ def _on_names(declared: Action, names: Sequence[str], arguments: dict[str, Any])
             refused.append(str(error))
     # These took one job before they took many, and answer as they did.
     alone = declared.name in _ALONE and len(done) == len(names) == 1
-    told = (f"{one.id}: {_told(ops, declared, one, arguments) if one.done else _ASKED}" for one in done)
-    answer(done[0] if alone else {"jobs": done, "refused": refused}, told)
+    lines = (f"{one.id}: {_past(ops, declared, one, arguments) if one.done else _ASKED}" for one in done)
+    answer(done[0] if alone else {"jobs": done, "refused": refused}, lines)
     for message in refused:
         click.echo(f"windlass: {message}", err=True)
     end(int(bool(refused)))
@@ -210,9 +215,9 @@ def _show_end(declared: Action, operation: Operation) -> None:
         "had moved on by then": result.moved_on,
         "refused": result.refused,
     }
-    told = [f"{count(result.done, 'job')} {declared.told(operation.arguments)}"]
-    told += [f"{count(many, 'job')} {what}" for what, many in rest.items() if many]
-    answer(result, ", ".join(told))
+    parts = [f"{count(result.done, 'job')} {declared.told(operation.arguments)}"]
+    parts += [f"{count(many, 'job')} {what}" for what, many in rest.items() if many]
+    answer(result, ", ".join(parts))
     for refusal in result.refusals:
         click.echo(f"windlass: {refusal}", err=True)
     if result.state != State.DONE:
@@ -241,7 +246,7 @@ def _follow(ops: Ops, operation: Operation) -> Operation:
             raise
 
 
-def _told(ops: Ops, declared: Action, answer: Any, arguments: dict[str, Any]) -> str:
+def _past(ops: Ops, declared: Action, answer: Any, arguments: dict[str, Any]) -> str:
     own = _OWN_WORDS.get(declared.command)
     facts = msgspec.structs.asdict(answer) if isinstance(answer, msgspec.Struct) else {}
     return declared.told(arguments | facts) if own is None else own(ops, answer, arguments)
@@ -280,7 +285,7 @@ def operation() -> None:
     windlass operation list
     windlass operation list --json
 """)
-@click.option("--limit", default=20, show_default=True, metavar="N", help="At most N, up to 1000.")
+@option("--limit N", "At most N, up to 1000.", default=20, show_default=True)
 def list_command(limit: int) -> None:
     """The newest operations."""
     ops = session().ops()
@@ -306,9 +311,7 @@ def list_command(limit: int) -> None:
     windlass operation show ID --follow
 """)
 @click.argument("name", metavar="ID")
-@click.option(
-    "--follow", "follows", is_flag=True, help="Wait for its end; carry it if no other process does."
-)
+@option("--follow", "Wait for its end; carry it if no other process does.", name="follows")
 def show(name: str, follows: bool) -> None:
     """One operation and how far it has come."""
     ops = session().ops()

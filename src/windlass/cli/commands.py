@@ -102,6 +102,17 @@ def group(examples: str) -> Callable[[Callable[..., Any]], Group]:
     return made
 
 
+def option(declared: str, meaning: str, *, name: str | None = None, **attributes: Any) -> Callable[[F], F]:
+    """An option such as "--limit N"; without a metavar, a type and a default it is a flag."""
+    words = declared.split()
+    flags = [word for word in words if word.startswith("-")]
+    if len(flags) < len(words):
+        attributes["metavar"] = words[-1]
+    elif "type" not in attributes and "default" not in attributes:
+        attributes["is_flag"] = True
+    return click.option(*flags, *([name] if name else []), help=meaning, **attributes)
+
+
 def options(*each: Callable[[F], F]) -> Callable[[F], F]:
     """Add options to a command, in this order."""
 
@@ -209,31 +220,25 @@ def names_any(choice: dict[str, Any]) -> bool:
     return any(value not in (None, ()) for value in choice.values())
 
 
-why_option = click.option("--why", default="", metavar="TEXT", help="For the records.")
-tenant_option = click.option(
-    "--tenant", metavar="TENANT", help="Whose key it is, if several tenants have the same one."
-)
-_TYPE = click.option("--type", multiple=True, metavar="TYPE", help="Jobs of this type; may be repeated.")
-_STATE = click.option(
-    "--state",
+why_option = option("--why TEXT", "For the records.", default="")
+tenant_option = option("--tenant TENANT", "Whose key it is, if several tenants have the same one.")
+_TYPE = option("--type TYPE", "Jobs of this type; may be repeated.", multiple=True)
+_STATE = option(
+    "--state STATE",
+    f"Jobs in this state; may be repeated. One of {', '.join(STATES)}.",
     multiple=True,
     type=click.Choice(STATES, case_sensitive=False),
-    metavar="STATE",
-    help=f"Jobs in this state; may be repeated. One of {', '.join(STATES)}.",
 )
 _OTHERS = (
-    click.option("--tenant", metavar="NAME", help="Jobs of this tenant."),
-    click.option("--key", metavar="KEY", help="The job with this key."),
-    click.option(
-        "--error", metavar="TEXT", help="Jobs whose last error has this reason, or this text in it."
-    ),
-    click.option("--older-than", type=span, metavar="DURATION", help="Jobs enqueued longer ago than this."),
-    click.option(
-        "--where",
+    option("--tenant NAME", "Jobs of this tenant."),
+    option("--key KEY", "The job with this key."),
+    option("--error TEXT", "Jobs whose last error has this reason, or this text in it."),
+    option("--older-than DURATION", "Jobs enqueued longer ago than this.", type=span),
+    option(
+        "--where FIELD=VALUE",
+        "Jobs with this in their payload, as in payload.user.id=42; may be repeated.",
         multiple=True,
         type=payload_field,
-        metavar="FIELD=VALUE",
-        help="Jobs with this in their payload, as in payload.user.id=42; may be repeated.",
     ),
 )
 # The options that choose jobs; a command takes them as `**choice` for `read_filter`.

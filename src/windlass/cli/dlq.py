@@ -18,6 +18,7 @@ from windlass.cli.commands import (
     filter_options_without_state,
     group,
     names_any,
+    option,
     read_filter,
     tenant_option,
 )
@@ -50,9 +51,9 @@ def dlq() -> None:
     windlass dlq list --json
 """)
 @filter_options_without_state
-@click.option("--limit", default=50, show_default=True, metavar="N", help="So many at most, up to 1000.")
-@click.option("--cursor", metavar="CURSOR", help="Go on where an earlier list ended.")
-@click.option("--group", is_flag=True, help="By type and error, the largest group first; of types only.")
+@option("--limit N", "So many at most, up to 1000.", default=50, show_default=True)
+@option("--cursor CURSOR", "Go on where an earlier list ended.")
+@option("--group", "By type and error, the largest group first; of types only.")
 def list_command(limit: int, cursor: str | None, group: bool, **choice: Any) -> None:
     """Dead jobs, newest first."""
     here = session()
@@ -63,8 +64,8 @@ def list_command(limit: int, cursor: str | None, group: bool, **choice: Any) -> 
         return
     if not here.json and here.screen.width is not None and cursor is None:
         counts = {each.name: each.counts[JobState.DEAD] for each in here.ops().types()}
-        told = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-        click.echo(f"Dead by type: {told or 'none'}\n")
+        text = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+        click.echo(f"Dead by type: {text or 'none'}\n")
     show_page(read_filter(choice, states=(JobState.DEAD,)), limit, cursor)
 
 
@@ -75,17 +76,14 @@ def list_command(limit: int, cursor: str | None, group: bool, **choice: Any) -> 
 """)
 @click.argument("name", metavar="ID")
 @tenant_option
-@click.option("--yes", "-y", is_flag=True, help="Do not ask before the replay.")
-@click.option(
-    "--confirm", is_flag=True, help="For types that are marked as sensitive: you have looked at the job."
-)
-@click.option("--why", default="", metavar="TEXT", help="Noted in the job's record.")
-@click.option(
-    "--file",
-    "path",
+@option("--yes -y", "Do not ask before the replay.")
+@option("--confirm", "For types that are marked as sensitive: you have looked at the job.")
+@option("--why TEXT", "Noted in the job's record.", default="")
+@option(
+    "--file PATH",
+    "Take the payload from a file; no editor is opened.",
+    name="path",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="PATH",
-    help="Take the payload from a file; no editor is opened.",
 )
 def edit(name: str, tenant: str | None, yes: bool, confirm: bool, why: str, path: Path | None) -> None:
     """Change a dead job's payload in $EDITOR and send it back to be run.

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from operator import attrgetter
 
-import click
-
 from windlass import connect
-from windlass.cli.commands import command
+from windlass.cli.commands import command, option
 from windlass.cli.screen import Cell, Row, age, as_typed, number, one_line
 from windlass.cli.session import Session, answer, end, session, table
 from windlass.clock import SystemClock
@@ -28,7 +26,7 @@ _NO_STORE = 3
     windlass doctor --json
     windlass doctor --quiet
 """)
-@click.option("--quiet", "-q", is_flag=True, help="Only what is not well.")
+@option("--quiet -q", "Only what is not well.")
 def doctor(quiet: bool) -> None:
     """Look at everything: store, clocks, disk, workers, upkeep, leases, what waits, what was verified.
 
@@ -37,7 +35,7 @@ def doctor(quiet: bool) -> None:
     """
     here = session()
     found, code = _examined(here)
-    answer({"healthy": code == 0, "diagnoses": found}, _told_diagnoses(here, found, quiet=quiet))
+    answer({"healthy": code == 0, "diagnoses": found}, _diagnoses(here, found, quiet=quiet))
     end(code)
 
 
@@ -58,7 +56,7 @@ def _examined(here: Session) -> tuple[list[Diagnosis], int]:
     return found, int(any(each.level is Level.BAD for each in found))
 
 
-def _told_diagnoses(here: Session, found: list[Diagnosis], *, quiet: bool) -> Iterator[str]:
+def _diagnoses(here: Session, found: list[Diagnosis], *, quiet: bool) -> Iterator[str]:
     paint = here.screen.paint
     for each in found:
         if quiet and each.level is Level.OK:
@@ -87,14 +85,14 @@ def signals_command() -> None:
     (`@queue.job(verify=check)`); and when upkeep last succeeded.
     """
     found = session().ops().signals()
-    answer(found, _told(found))
+    answer(found, _lines(found))
 
 
 COMMANDS = (doctor,)
 SIGNALS = (signals_command,)
 
 
-def _told(found: Signals) -> Iterator[str]:
+def _lines(found: Signals) -> Iterator[str]:
     late = Cell("late", "red")
     bands: list[Row] = [
         [each.priority, each.due, age(each.oldest), Cell("starved", "red") if each.starved else ""]
@@ -133,8 +131,8 @@ def _told(found: Signals) -> Iterator[str]:
     ]
     yield from _section("Last succeeded", ("WHAT", "AGO", "WITHIN", ""), ticks)
     for finding in found.findings:
-        told = as_typed(one_line(in_a_line(finding, found.now)))
-        yield session().screen.paint(f"! {told}", "yellow")
+        text = as_typed(one_line(in_a_line(finding, found.now)))
+        yield session().screen.paint(f"! {text}", "yellow")
 
 
 _WENT = attrgetter("enqueued", "started", "completed", "failed", "dead", "reaped", "late")

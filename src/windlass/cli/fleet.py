@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from functools import partial
 from pathlib import Path
 
 from windlass import connect, settings
@@ -40,18 +39,11 @@ _NOTE_SECONDS = 2.0
 
 
 def supervise_here(
-    here: Session,
-    count: int,
-    *,
-    log_json: bool,
-    verbose: bool,
-    address: tuple[str, int] | None,
-    watch: bool,
-    adopted: Adopted | None = None,
+    here: Session, count: int, *, address: tuple[str, int] | None, watch: bool, adopted: Adopted | None
 ) -> int:
     """Keep so many workers running, each by the command line of this process; the exit code."""
     connect.check_direct(here.queue.url, "a worker")
-    log_to_stderr(as_json=log_json or here.json, verbose=verbose)
+    log_to_stderr(as_json=here.log_json, verbose=here.verbose)
     supervisor = make_supervisor(
         here,
         here.queue,
@@ -79,29 +71,27 @@ def make_supervisor(
     adopted: Adopted | None = None,
 ) -> Supervisor:
     """A supervisor of workers that are started by the command line of this process."""
-    config = here.config.worker()
+    config, clock, hands = here.config.worker(), SystemClock(), HandBack(queue)
     limit = config.hang_limit
-    clock = SystemClock()
     notes = Notes(lambda: queue.store)
     notes.loop.start()
-    hands = HandBack(queue)
+
+    def note(found: Hang) -> None:
+        notes.note(found)
+        # Before a kill the store should know why, if it answers.
+        if found.event == "hung":
+            notes.flush(_NOTE_SECONDS, clock)
+
     return Supervisor(
         launch,
         count,
-        Calls(hands.after, partial(_note, notes, clock), hands.drain, changed),
+        Calls(hands.after, note, hands.drain, changed),
         exit_after=config.exit_after.total_seconds(),
         hang_limit=None if limit is None else limit.total_seconds(),
         alone=alone,
         adopted=adopted,
         clock=clock,
     )
-
-
-def _note(notes: Notes, clock: SystemClock, found: Hang) -> None:
-    """Have the finding stored; before a kill the store should know why, if it answers."""
-    notes.note(found)
-    if found.event == "hung":
-        notes.flush(_NOTE_SECONDS, clock)
 
 
 def _shares(here: Session, count: int) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from windlass.cli.commands import command, filter_options, names_any, read_filter, tenant_option
+from windlass.cli.commands import command, filter_options, names_any, option, read_filter, tenant_option
 from windlass.cli.screen import (
     Cell,
     Row,
@@ -46,7 +46,7 @@ from windlass.store.jobs import Filter
 def status() -> None:
     """One look: jobs by type and state, workers, and what is wrong."""
     seen = session().ops().status()
-    answer(seen, _told(seen))
+    answer(seen, _lines(seen))
 
 
 @command("""
@@ -59,8 +59,8 @@ def status() -> None:
 """)
 @click.argument("query", required=False, metavar="[QUERY]")
 @filter_options
-@click.option("--limit", default=50, show_default=True, metavar="N", help="So many at most, up to 1000.")
-@click.option("--cursor", metavar="CURSOR", help="Go on where an earlier list ended.")
+@option("--limit N", "So many at most, up to 1000.", default=50, show_default=True)
+@option("--cursor CURSOR", "Go on where an earlier list ended.")
 def list_command(query: str | None, limit: int, cursor: str | None, **choice: Any) -> None:
     """Jobs, newest first, live and ended.
 
@@ -167,7 +167,7 @@ def show_page(where: Filter, limit: int, cursor: str | None) -> None:
         click.echo("No jobs match.", err=True)
 
 
-def _told(seen: Overview) -> Iterator[str]:
+def _lines(seen: Overview) -> Iterator[str]:
     here, warnings = session(), list(seen.warnings)
     yield f"{here.place}: {_fleet(seen)}"
     if seen.verdict is not None and seen.verdict.state == "trouble":
@@ -292,8 +292,8 @@ def tell(job: Job, now: datetime, screen: Screen, ties: Ties, why: Callable[[], 
     yield ""
     for name, value in (*_facts(job, now), *_ties(ties, now)):
         yield f"  {name:<12}{value}"
-    if (told := why()) is not None:
-        yield f"  {'why':<12}{one_line(told)}"
+    if (text := why()) is not None:
+        yield f"  {'why':<12}{one_line(text)}"
     yield from _section(screen, "Payload", block(_pretty(payload_shown(job))))
     if job.result is not None:
         yield from _section(screen, "Result", block(_pretty(job.result)))
@@ -324,8 +324,8 @@ def _ties(ties: Ties, now: datetime) -> Iterator[tuple[str, str]]:
     if ties.progress is not None:
         done, total = ties.progress.done, ties.progress.total
         share = f" of {number(total)} ({done * 100 // max(total, 1)} %)" if total is not None else ""
-        told = f", {one_line(ties.progress.message)}" if ties.progress.message else ""
-        yield "progress", f"{number(done)}{share}{told}, said {_moment(ties.progress.noted_at, now)}"
+        text = f", {one_line(ties.progress.message)}" if ties.progress.message else ""
+        yield "progress", f"{number(done)}{share}{text}, said {_moment(ties.progress.noted_at, now)}"
     if ties.batch is not None:
         yield "batch", ties.batch
     for parent in ties.waits_for[:_MOST_PARENTS]:
@@ -338,8 +338,8 @@ def error_line(error: Error | None) -> str:
     """An error in one line; the reason is only told where it says more than the class."""
     if error is None:
         return ""
-    told = ": ".join(part for part in (error.kind, error.message) if part)
-    return told if error.reason == "exception" and told else f"{error.reason}: {told}".rstrip(": ")
+    text = ": ".join(part for part in (error.kind, error.message) if part)
+    return text if error.reason == "exception" and text else f"{error.reason}: {text}".rstrip(": ")
 
 
 def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
@@ -376,8 +376,8 @@ def _attempts_line(job: Job) -> str:
         (job.interruptions, "interrupted by a shutdown"),
         (max(0, job.losses - hangs * (SUSPECT_AFTER - 1)), "lost with its worker"),
     ]
-    told = [f"{what} {'once' if count == 1 else f'{count} times'}" for count, what in more if count]
-    return "; ".join([f"{job.attempts} of {job.max_attempts}", *told])
+    parts = [f"{what} {'once' if count == 1 else f'{count} times'}" for count, what in more if count]
+    return "; ".join([f"{job.attempts} of {job.max_attempts}", *parts])
 
 
 def _attempts(history: Sequence[Attempt], screen: Screen) -> Iterator[str]:

@@ -98,13 +98,7 @@ def cli(ctx: click.Context) -> None:
 # In the order of use, which is the order of the help.
 for each in (
     *(*up.COMMANDS, *serve.COMMANDS, *work.COMMANDS, *produce.COMMANDS, *jobs.COMMANDS, *top.COMMANDS),
-    *(
-        *tail.COMMANDS,
-        *actions.COMMANDS,
-        *dlq.COMMANDS,
-        *settings.FLOW,
-        *schedules.COMMANDS,
-    ),
+    *(*tail.COMMANDS, *actions.COMMANDS, *dlq.COMMANDS, *settings.FLOW, *schedules.COMMANDS),
     *(*settings.COMMANDS, *access.COMMANDS, *store.COMMANDS, *metrics.COMMANDS, *doctor.COMMANDS),
     *(*doctor.SIGNALS, *metrics.PLANNING, completion),
 ):

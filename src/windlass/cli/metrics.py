@@ -15,7 +15,7 @@ import msgspec
 
 from windlass import connect
 from windlass.bench.run import Figure, http_steps, measure_files, measure_http, measure_server, steps
-from windlass.cli.commands import command, rate, span
+from windlass.cli.commands import command, option, rate, span
 from windlass.cli.screen import Cell, Row, ago, duration, number, one_line, progress, took
 from windlass.cli.session import answer, end, session, table
 from windlass.errors import Refused, StoreError, must_be
@@ -39,7 +39,7 @@ _NOW = timedelta(0)
     windlass metrics --prometheus
     windlass metrics --json
 """)
-@click.option("--prometheus", is_flag=True, help="As Prometheus reads it, without a server.")
+@option("--prometheus", "As Prometheus reads it, without a server.")
 def metrics(prometheus: bool) -> None:
     """Event counts and average durations by type and release, what each service sent, and the last events."""
     if prometheus:
@@ -152,8 +152,8 @@ def _average(milliseconds: float | None) -> str:
     windlass alerts --rules
     windlass alerts --dashboard
 """)
-@click.option("--rules", is_flag=True, help="Print the rule file for Prometheus instead.")
-@click.option("--dashboard", is_flag=True, help="Print the dashboard for Grafana instead.")
+@option("--rules", "Print the rule file for Prometheus instead.")
+@option("--dashboard", "Print the dashboard for Grafana instead.")
 def alerts(rules: bool, dashboard: bool) -> None:
     """What is wrong now, by the conditions of the rule file; exit 1 if any alert fires."""
     if rules or dashboard:
@@ -164,8 +164,8 @@ def alerts(rules: bool, dashboard: bool) -> None:
     report = session().ops().alerts()
     answer(alerts_document(report), _alerts(report))
     if report.alerts and not report.watched and not session().json:
-        told = "no server has been looking: what may have held for long enough is taken to have"
-        click.echo(told, err=True)
+        text = "no server has been looking: what may have held for long enough is taken to have"
+        click.echo(text, err=True)
     end(int(bool(report.firing)))
 
 
@@ -223,12 +223,8 @@ COMMANDS = (metrics, alerts, autoscale)
     windlass smoke --app myapp:queue --type send_email --type report.build --within 2m
     windlass smoke --json
 """)
-@click.option(
-    "--type", "types", multiple=True, metavar="TYPE", help="Only these types; else all with a sample."
-)
-@click.option(
-    "--within", type=span, default="60s", show_default=True, help="All of them must be through by then."
-)
+@option("--type TYPE", "Only these types; else all with a sample.", name="types", multiple=True)
+@option("--within", "All of them must be through by then.", type=span, default="60s", show_default=True)
 def smoke_command(types: tuple[str, ...], within: timedelta) -> None:
     """Run one sample job of each type and verify what it did; exit 1 unless all is well.
 
@@ -266,14 +262,14 @@ def _smoked(each: Smoked) -> Row:
     windlass plan --rate 1000/m --run 300ms --payload 2KB --keep 30d --slots 20
     windlass plan
 """)
-@click.option("--rate", type=rate, metavar="RATE", help="Jobs that come in: 500, 500/s, 1000/m.")
-@click.option("--run", type=span, metavar="DURATION", help="How long one takes.")
-@click.option("--wait", type=span, default="30s", show_default=True, help="99 of 100 start within this.")
-@click.option("--slots", type=int, default=10, show_default=True, metavar="N", help="Slots of one worker.")
-@click.option("--spike", type=float, default=1.0, metavar="FACTOR", help="So many times the rate ...")
-@click.option("--spike-for", type=span, default="0s", metavar="DURATION", help="... for so long.")
-@click.option("--payload", metavar="SIZE", help="Of one job: 500, 2KB.")
-@click.option("--keep", type=span, metavar="DURATION", help="How long records are kept; else as it is set.")
+@option("--rate RATE", "Jobs that come in: 500, 500/s, 1000/m.", type=rate)
+@option("--run DURATION", "How long one takes.", type=span)
+@option("--wait", "99 of 100 start within this.", type=span, default="30s", show_default=True)
+@option("--slots N", "Slots of one worker.", type=int, default=10, show_default=True)
+@option("--spike FACTOR", "So many times the rate ...", type=float, default=1.0)
+@option("--spike-for DURATION", "... for so long.", type=span, default="0s")
+@option("--payload SIZE", "Of one job: 500, 2KB.")
+@option("--keep DURATION", "How long records are kept; else as it is set.", type=span)
 def plan_command(payload: str | None, **given: Any) -> None:
     """Capacity on paper: from rate, durations and wait to workers, storage and the time after a spike.
 
@@ -289,10 +285,10 @@ def plan_command(payload: str | None, **given: Any) -> None:
     if payload is not None:
         known["payload"] = parse_size(payload, "--payload")
     found = plan(Load(**known))
-    answer(found, _told(found))
+    answer(found, _lines(found))
 
 
-def _told(found: Plan) -> Iterator[str]:
+def _lines(found: Plan) -> Iterator[str]:
     load = found.load
     yield f"{_rate(load.rate)} that take {took(load.run)}, kept for {duration(load.keep)}:"
     yield ""
@@ -333,8 +329,8 @@ def _rate(per_second: float) -> str:
 
 
 def _jobs(amount: float) -> str:
-    told = f"{amount:,.4g}"
-    return "1 job" if told == "1" else f"{told} jobs"
+    text = f"{amount:,.4g}"
+    return "1 job" if text == "1" else f"{text} jobs"
 
 
 @command("""
@@ -345,10 +341,8 @@ def _jobs(amount: float) -> str:
     windlass bench http                         the server, beside a bare one
 """)
 @click.argument("what", required=False, type=click.Choice(["http"]), metavar="[http]")
-@click.option("--scale", type=float, default=1.0, show_default=True, help="More or fewer jobs than usual.")
-@click.option(
-    "--folder", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Where to measure."
-)
+@option("--scale", "More or fewer jobs than usual.", type=float, default=1.0, show_default=True)
+@option("--folder", "Where to measure.", type=click.Path(exists=True, file_okay=False, path_type=Path))
 def bench(what: str | None, scale: float, folder: Path | None) -> None:
     """Measure throughput, latency and idle cost on new stores, beside what the database itself can do."""
     here = session()

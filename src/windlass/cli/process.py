@@ -60,8 +60,6 @@ def work_here(
     here: Session,
     queue: Queue,
     *,
-    log_json: bool,
-    verbose: bool = False,
     until_empty: bool = False,
     address: tuple[str, int] | None = None,
     supervised: Supervised | None = None,
@@ -74,7 +72,7 @@ def work_here(
     """
     connect.check_direct(queue.url, "a worker")
     config = msgspec.structs.replace(chosen(here), tag=supervised.tag if supervised else None)
-    log_to_stderr(as_json=log_json or here.json, verbose=verbose)
+    log_to_stderr(as_json=here.log_json, verbose=here.verbose)
     arrival = StoreWait()
     # How this process is: first while it waits for its store, then as a worker.
     tells = [arrival.health]
@@ -92,7 +90,7 @@ def work_here(
     store = arrival.await_store(lambda: queue.store) if waits else queue.store
     box = supervised.box if supervised else None
     config = with_shell(config, queue, store)
-    watched = Watched(box, expendable=here.own_process, log_json=log_json or here.json)
+    watched = Watched(box, expendable=here.own_process, log_json=here.log_json)
     worker = Worker(store, queue.wakeup, queue.registry, config, watched=watched)
     if not worker.types:
         raise click.UsageError("there is nothing to serve: name an APP, or say --shell for shell jobs")

@@ -15,7 +15,7 @@ import msgspec
 
 from windlass import connect
 from windlass.checks import read_moment
-from windlass.cli.commands import command, moment, options, rate, span
+from windlass.cli.commands import command, moment, option, options, rate, span
 from windlass.cli.screen import ago, progress
 from windlass.cli.session import answer, session
 from windlass.cli.tail import follow, tell_of_shell
@@ -135,9 +135,9 @@ def import_batch(queue: Queue, path: str, name: str) -> None:
 
 def _tell(done: Imported, batch_id: str | None = None) -> None:
     batch = {} if batch_id is None else {"batch": batch_id}
-    told = f"{count(done.enqueued, 'job')} enqueued" + (f" as batch {batch_id}" if batch_id else "")
-    told += f", {done.existing} existed already by their keys" if done.existing else ""
-    answer({**batch, "enqueued": done.enqueued, "existing": done.existing}, told)
+    text = f"{count(done.enqueued, 'job')} enqueued" + (f" as batch {batch_id}" if batch_id else "")
+    text += f", {done.existing} existed already by their keys" if done.existing else ""
+    answer({**batch, "enqueued": done.enqueued, "existing": done.existing}, text)
 
 
 def key_is_taken(error: KeyConflict) -> str:
@@ -224,34 +224,26 @@ _CHUNK = 1000
 
 # What every new job takes.
 job_options = options(
-    click.option(
-        "--priority", type=int, metavar="N", help="0 to 10, higher first; 5 unless the type says otherwise."
-    ),
-    click.option("--delay", type=span, metavar="DURATION", help="Not before this time has passed."),
-    click.option("--at", type=moment, metavar="TIME", help="Not before this time; without a zone it is UTC."),
-    click.option("--key", metavar="KEY", help="A name of its own: the same job sent twice is stored once."),
-    click.option(
-        "--existing",
-        is_flag=True,
-        help="If the key is taken, answer with the job that has it, whatever it is.",
-    ),
-    click.option("--tenant", metavar="NAME", help="Tenants are served in turn."),
-    click.option("--payload-ref", metavar="REF", help="Where large data is, for the handler to fetch."),
-    click.option("--unique", metavar="NAME", help="At most one job of that name at a time."),
-    click.option("--until", type=click.Choice(["start", "done"]), help="How long it holds the name. [done]"),
-    click.option(
+    option("--priority N", "0 to 10, higher first; 5 unless the type says otherwise.", type=int),
+    option("--delay DURATION", "Not before this time has passed.", type=span),
+    option("--at TIME", "Not before this time; without a zone it is UTC.", type=moment),
+    option("--key KEY", "A name of its own: the same job sent twice is stored once."),
+    option("--existing", "If the key is taken, answer with the job that has it, whatever it is."),
+    option("--tenant NAME", "Tenants are served in turn."),
+    option("--payload-ref REF", "Where large data is, for the handler to fetch."),
+    option("--unique NAME", "At most one job of that name at a time."),
+    option("--until", "How long it holds the name. [done]", type=click.Choice(["start", "done"])),
+    option(
         "--on-unique",
+        "If a job holds the name: answer with it, give it this work, or refuse. [skip]",
         type=click.Choice(["skip", "replace", "error"]),
-        help="If a job holds the name: answer with it, give it this work, or refuse. [skip]",
     ),
-    click.option("--max-attempts", type=int, metavar="N", help="Executions at most, 1 to 20."),
-    click.option(
-        "--depends-on", multiple=True, metavar="ID|KEY", help="Only after this job has completed; repeatable."
-    ),
-    click.option(
+    option("--max-attempts N", "Executions at most, 1 to 20.", type=int),
+    option("--depends-on ID|KEY", "Only after this job has completed; repeatable.", multiple=True),
+    option(
         "--on-dead",
+        "What to do when a job that it depends on is dead; wait by default.",
         type=click.Choice(["wait", "cancel", "run"]),
-        help="What to do when a job that it depends on is dead; wait by default.",
     ),
 )
 
@@ -269,11 +261,9 @@ job_options = options(
 @click.argument("type_or_job", metavar="TYPE|JOB", required=False)
 @click.argument("payload", metavar="[PAYLOAD]", required=False)
 @job_options
-@click.option(
-    "--file", "path", metavar="PATH", help="One job as a JSON object per line; - is standard input."
-)
-@click.option("--rate", type=rate, metavar="N/s", help="With --file: at most so many a second.")
-@click.option("--batch", metavar="NAME", help="With --file: as one batch, all or none, up to 10,000 jobs.")
+@option("--file PATH", "One job as a JSON object per line; - is standard input.", name="path")
+@option("--rate N/s", "With --file: at most so many a second.", type=rate)
+@option("--batch NAME", "With --file: as one batch, all or none, up to 10,000 jobs.")
 def enqueue(
     type_or_job: str | None,
     payload: str | None,
@@ -314,13 +304,9 @@ def enqueue(
 """)
 @click.argument("command", nargs=-1, required=True, metavar="COMMAND [ARG]...")
 @job_options
-@click.option(
-    "--timeout", type=span, metavar="DURATION", help="Stop the command after this time; 5m by default."
-)
-@click.option("--cwd", metavar="DIR", help="The folder to run it in; the worker's own by default.")
-@click.option(
-    "--wait", is_flag=True, help="Follow it to its end, show its output, and exit 0 only if it succeeded."
-)
+@option("--timeout DURATION", "Stop the command after this time; 5m by default.", type=span)
+@option("--cwd DIR", "The folder to run it in; the worker's own by default.")
+@option("--wait", "Follow it to its end, show its output, and exit 0 only if it succeeded.")
 def run(
     command: tuple[str, ...], timeout: timedelta | None, cwd: str | None, wait: bool, **given: Any
 ) -> None:
@@ -379,11 +365,11 @@ def _store(request: Request, options: dict[str, Any]) -> None:
     handle = _enqueued(request, options)
     job, now = handle.get(), queue.store.now()
     when = _WHEN.get(job.view(now), "")
-    told = f"enqueued{when.format(ago(job.run_at, now))}"
+    text = f"enqueued{when.format(ago(job.run_at, now))}"
     if not handle.created:
-        told = f"exists already with that key; it is {job.state}"
+        text = f"exists already with that key; it is {job.state}"
     document = {**plain(job_document(job, now)), "created": handle.created}
-    answer(document, f"{job.id}  {job.type} {told}")
+    answer(document, f"{job.id}  {job.type} {text}")
     tell_of_shell(session().queue_ops(), job)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from windlass.cli.actions import commands
-from windlass.cli.commands import command, group, why_option
+from windlass.cli.commands import command, group, option, why_option
 from windlass.cli.jobs import COLOURS
 from windlass.cli.logs import log_to_stderr
 from windlass.cli.process import leave, signals
@@ -73,7 +73,7 @@ def _listed(found: Sequence[ScheduleStatus], now: datetime) -> Iterator[str]:
     windlass schedule show backup --limit 100 --json
 """)
 @click.argument("name")
-@click.option("--limit", default=20, show_default=True, metavar="N", help="How many fire times, up to 100.")
+@option("--limit N", "How many fire times, up to 100.", default=20, show_default=True)
 def show(name: str, limit: int) -> None:
     """One schedule, and what became of its last fire times."""
     ops = session().ops()
@@ -90,23 +90,21 @@ def show(name: str, limit: int) -> None:
 @click.argument("name")
 @click.argument("job_type", metavar="[TYPE]", required=False)
 @click.argument("payload", required=False)
-@click.option("--command", metavar="LINE", help="Run this shell command, in place of a TYPE.")
-@click.option("--cron", metavar="EXPR", help="Minute, hour, day, month, day of week; or @daily and the like.")
-@click.option("--tz", metavar="ZONE", help="The zone of the cron expression, such as Europe/Berlin.  [UTC]")
-@click.option("--every", metavar="DURATION", help="Every so often: 30s, 15m, 1h.")
-@click.option(
+@option("--command LINE", "Run this shell command, in place of a TYPE.")
+@option("--cron EXPR", "Minute, hour, day, month, day of week; or @daily and the like.")
+@option("--tz ZONE", "The zone of the cron expression, such as Europe/Berlin.  [UTC]")
+@option("--every DURATION", "Every so often: 30s, 15m, 1h.")
+@option(
     "--catch-up",
+    "Fire times that passed while nobody was there: fire none, the last one, or all.  [last]",
     type=click.Choice(CATCH_UPS),
-    help="Fire times that passed while nobody was there: fire none, the last one, or all.  [last]",
 )
-@click.option(
-    "--overlap", type=click.Choice(OVERLAPS), help="If the run before has not ended: skip, or queue.  [skip]"
-)
-@click.option("--jitter", metavar="DURATION", help="Run up to so much later, each time by another amount.")
-@click.option("--priority", type=int, metavar="N", help="Of its jobs; else what holds for the type.")
-@click.option("--max-attempts", type=int, metavar="N", help="Of its jobs; else what holds for the type.")
-@click.option("--tenant", default="", metavar="NAME", help="Of its jobs.")
-@click.option("--replace", is_flag=True, help="Put it in the place of one that has this name.")
+@option("--overlap", "If the run before has not ended: skip, or queue.  [skip]", type=click.Choice(OVERLAPS))
+@option("--jitter DURATION", "Run up to so much later, each time by another amount.")
+@option("--priority N", "Of its jobs; else what holds for the type.", type=int)
+@option("--max-attempts N", "Of its jobs; else what holds for the type.", type=int)
+@option("--tenant NAME", "Of its jobs.", default="")
+@option("--replace", "Put it in the place of one that has this name.")
 @why_option
 def add(
     name: str,
@@ -140,7 +138,7 @@ def add(
         tenant=tenant,
     )
     status = Ops(queue.store, wakeup=queue.wakeup).schedules.add(wish, replace=replace, why=why)
-    _told(status, "added")
+    _lines(status, "added")
 
 
 @command("""
@@ -148,7 +146,7 @@ def add(
     windlass scheduler myapp:queue
 """)
 @click.argument("app", required=False, metavar="[APP]")
-@click.option("--log-json", is_flag=True, help="Log in JSON, a line per event.")
+@option("--log-json", "Log in JSON, a line per event.")
 def scheduler(app: str | None, log_json: bool) -> None:
     """Fire schedules, and run no jobs.
 
@@ -183,8 +181,8 @@ def scheduler(app: str | None, log_json: bool) -> None:
 
 for _command in commands(
     "schedules/",
-    pause=lambda _, status, __: _told(status, "paused"),
-    resume=lambda _, status, __: _told(status, "resumed"),
+    pause=lambda _, status, __: _lines(status, "paused"),
+    resume=lambda _, status, __: _lines(status, "resumed"),
     run=lambda _, job_id, given: click.echo(f"{job_id}  enqueued by {given['name']}"),
 ):
     schedule.add_command(_command)
@@ -217,7 +215,7 @@ class _Alone:
         """What it does is one transaction at a time: nothing is left half done."""
 
 
-def _told(status: ScheduleStatus, what: str) -> None:
+def _lines(status: ScheduleStatus, what: str) -> None:
     when = f", next {clock(status.next_at)}" if status.next_at else ""
     answer(status, f"{status.name}: {what}{when}")
     for note in () if session().json else status.notes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from windlass.cli.commands import command
+from windlass.cli.commands import command, option
 from windlass.cli.logs import log_to_stderr
 from windlass.cli.process import collect_rarely, leave, signals
 from windlass.cli.session import at_end, session
@@ -29,10 +29,9 @@ PORT = ServerConfig().port
 _STORE_PATIENCE = "10s"
 
 
-patience_option = click.option(
-    "--patience",
-    metavar="DURATION",
-    help="How long a request waits for a store that does not answer, before it is told so (503).  [5s]",
+patience_option = option(
+    "--patience DURATION",
+    "How long a request waits for a store that does not answer, before it is told so (503).  [5s]",
 )
 
 
@@ -42,32 +41,26 @@ patience_option = click.option(
     windlass serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem
     windlass serve --host 0.0.0.0 --trusted-proxy 10.0.0.5      a proxy there speaks HTTPS
 """)
-@click.option("--host", metavar="HOST", help="The address to listen at.  [127.0.0.1]")
-@click.option("--port", type=int, metavar="PORT", help=f"0: any that is free.  [{PORT}]")
-@click.option("--tls-cert", metavar="FILE", help="Serve HTTPS, with this certificate.")
-@click.option("--tls-key", metavar="FILE", help="The certificate's key, if it is in another file.")
-@click.option(
-    "--shell",
-    is_flag=True,
-    help="Take shell commands, from callers without keys and from keys with --type shell.",
-)
+@option("--host HOST", "The address to listen at.  [127.0.0.1]")
+@option("--port PORT", f"0: any that is free.  [{PORT}]", type=int)
+@option("--tls-cert FILE", "Serve HTTPS, with this certificate.")
+@option("--tls-key FILE", "The certificate's key, if it is in another file.")
+@option("--shell", "Take shell commands, from callers without keys and from keys with --type shell.")
 @patience_option
-@click.option("--insecure", is_flag=True, help="Ask nobody for an API key, wherever they come from.")
-@click.option(
-    "--trusted-proxy",
-    "trusted_proxies",
+@option("--insecure", "Ask nobody for an API key, wherever they come from.")
+@option(
+    "--trusted-proxy ADDRESS",
+    "Believe the X-Forwarded-For of this proxy or network; may be repeated.",
+    name="trusted_proxies",
     multiple=True,
-    metavar="ADDRESS",
-    help="Believe the X-Forwarded-For of this proxy or network; may be repeated.",
 )
-@click.option(
-    "--allowed-host",
-    "allowed_hosts",
+@option(
+    "--allowed-host NAME",
+    "Without keys: also answer requests for this host name; may be repeated.",
+    name="allowed_hosts",
     multiple=True,
-    metavar="NAME",
-    help="Without keys: also answer requests for this host name; may be repeated.",
 )
-@click.option("--log-json", is_flag=True, help="Log in JSON, for machines.")
+@option("--log-json", "Log in JSON, for machines.")
 def serve(*, log_json: bool, **given: Any) -> None:
     """Answer requests over HTTP: producers, operators and workers in any language.
 

@@ -66,14 +66,14 @@ def _import(app: str, module_name: str) -> ModuleType:
     try:
         return importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # noqa: BLE001 # wall: the application's own code runs at import
-        why = _told(error)
+        why = _lines(error)
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and module_name.partition(".")[0] == missing.partition(".")[0]:
             why = f"there is no module {missing!r} in this folder or installed"
         raise AppError(app, why) from None
 
 
-def _told(error: BaseException) -> str:
+def _lines(error: BaseException) -> str:
     """The error in one line, with the application's line that raised it."""
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
@@ -92,6 +92,8 @@ class Session:
         """`own_process`: the process is there for this command alone, and may end with it."""
         self.flags: dict[str, object] = {}
         self.json = False
+        # How the log of a process that stays is written.
+        self.log_json = self.verbose = False
         self.own_process = own_process
         # The command line, for processes that are started by the same one.
         self.arguments: tuple[str, ...] = ()
@@ -171,9 +173,16 @@ def session() -> Session:
     return click.get_current_context().ensure_object(Session)
 
 
-def answer(document: object, told: str | Iterable[str]) -> None:
+def keep_log(*, log_json: bool, verbose: bool = False) -> Session:
+    """This run's session, with the log written so."""
+    here = session()
+    here.log_json, here.verbose = log_json or here.json, verbose
+    return here
+
+
+def answer(document: object, lines: str | Iterable[str]) -> None:
     """Print what a command has found: as JSON if that was asked for, else as lines for a person."""
-    for line in (encode(document),) if session().json else (told,) if isinstance(told, str) else told:
+    for line in (encode(document),) if session().json else (lines,) if isinstance(lines, str) else lines:
         click.echo(line)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from windlass.cli.actions import commands
-from windlass.cli.commands import command, group, why_option
+from windlass.cli.commands import command, group, option, why_option
 from windlass.cli.process import chosen
 from windlass.cli.screen import duration, one_line
 from windlass.cli.serve import EXTRA
@@ -70,7 +70,7 @@ def get(name: str | None) -> None:
 """)
 @click.argument("name")
 @click.argument("value", required=False)
-@click.option("--reset", is_flag=True, help="Forget what was set: code or default hold again.")
+@option("--reset", "Forget what was set: code or default hold again.")
 @why_option
 def set_command(name: str, value: str | None, reset: bool, why: str) -> None:
     """Set a run-time setting in the store; workers and producers follow within seconds."""
@@ -115,8 +115,8 @@ def validate() -> None:
             "rates of API keys and limits of requests hold per server: two servers allow twice as much"
         )
     verdict = "The configuration is not valid." if problems else "The configuration is valid."
-    told = [*notes, *(f"wrong: {problem}" for problem in problems), verdict]
-    answer({"valid": not problems, "problems": problems, "notes": notes}, told)
+    lines = [*notes, *(f"wrong: {problem}" for problem in problems), verdict]
+    answer({"valid": not problems, "problems": problems, "notes": notes}, lines)
     end(int(bool(problems)))
 
 
@@ -231,18 +231,14 @@ _SAFE: dict[str, Callable[[Any], Any]] = {
     windlass limit sync_crm --reset
 """)
 @click.argument("job_type", metavar="[TYPE]", required=False)
-@click.option("--key", metavar="KEY", help="Limit all types that share this key together.")
-@click.option("--all", "everything", is_flag=True, help="Limit all jobs together.")
-@click.option(
-    "--concurrency", metavar="N", help="Maximum running at once across all workers ('none' = unlimited)."
-)
-@click.option("--tenant-concurrency", metavar="N", help="Maximum running at once of one tenant.")
-@click.option(
-    "--rate", metavar="N/UNIT", help="Maximum starts per s, m, h or d ('none' removes the rate limit)."
-)
-@click.option("--burst", metavar="N", help="With a rate: how many may start at once.")
-@click.option("--reset", is_flag=True, help="Remove what was set: the limits in code apply again.")
-@click.option("--why", default="", help="For the records.")
+@option("--key KEY", "Limit all types that share this key together.")
+@option("--all", "Limit all jobs together.", name="everything")
+@option("--concurrency N", "Maximum running at once across all workers ('none' = unlimited).")
+@option("--tenant-concurrency N", "Maximum running at once of one tenant.")
+@option("--rate N/UNIT", "Maximum starts per s, m, h or d ('none' removes the rate limit).")
+@option("--burst N", "With a rate: how many may start at once.")
+@option("--reset", "Remove what was set: the limits in code apply again.")
+@option("--why", "For the records.", default="")
 def limit(
     job_type: str | None, key: str | None, everything: bool, reset: bool, why: str, **bounds: str | None
 ) -> None:
@@ -267,8 +263,8 @@ def limit(
     windlass breaker sync_crm auto
 """)
 @click.argument("words", nargs=-1, metavar="[TYPE] [open|close|auto]")
-@click.option("--key", metavar="KEY", help="The breaker of all types that share this key.")
-@click.option("--why", default="", help="Kept with the change.")
+@option("--key KEY", "The breaker of all types that share this key.")
+@option("--why", "Kept with the change.", default="")
 def breaker(words: tuple[str, ...], key: str | None, why: str) -> None:
     """Show a circuit breaker, open or close it by hand, or let outcomes decide again.
 
@@ -282,13 +278,13 @@ def breaker(words: tuple[str, ...], key: str | None, why: str) -> None:
     ops, name = session().ops(), names[0]
     found = ops.set_breaker(name, BreakerState(said[0]), why=why) if said else ops.breaker(name)
     closed = {"name": name, "open": False}
-    answer(closed if found is None else found, f"{name}: {_breaker_told(found)}")
+    answer(closed if found is None else found, f"{name}: {_breaker_line(found)}")
 
 
 FLOW = (*commands("types/"), limit, breaker)
 
 
-def _breaker_told(found: Breaker | None) -> str:
+def _breaker_line(found: Breaker | None) -> str:
     if found is None:
         return "closed"
     parts = [f"{'open' if found.open else 'closed'} since {clock(found.at)}"]

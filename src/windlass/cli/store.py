@@ -11,7 +11,7 @@ from msgspec import to_builtins
 
 from windlass import connect
 from windlass import move as moving
-from windlass.cli.commands import group, span
+from windlass.cli.commands import group, option, span
 from windlass.cli.screen import number, size, steps
 from windlass.cli.session import Session, answer, end, session
 from windlass.errors import StoreMismatch, StoreUnavailable
@@ -52,7 +52,7 @@ def status() -> None:
         "live jobs": number(found.live),
         "ended jobs": number(found.archived),
     }
-    answer(found, _told(facts, found.notes))
+    answer(found, _lines(facts, found.notes))
 
 
 def _show_unusable(here: Session, error: StoreMismatch) -> None:
@@ -67,10 +67,10 @@ def _show_unusable(here: Session, error: StoreMismatch) -> None:
         "pending": ", ".join(found.pending) or "none",
         "half-made": ", ".join(found.invalid_indexes) or "no index",
     }
-    answer({"url": url, **to_builtins(found), "notes": [str(error)]}, _told(facts, [str(error)]))
+    answer({"url": url, **to_builtins(found), "notes": [str(error)]}, _lines(facts, [str(error)]))
 
 
-def _told(facts: Mapping[str, str], notes: Sequence[str]) -> Iterator[str]:
+def _lines(facts: Mapping[str, str], notes: Sequence[str]) -> Iterator[str]:
     yield from (f"{name:<12}{value}" for name, value in facts.items())
     yield from (session().screen.paint(f"! {note}", "yellow") for note in notes)
 
@@ -84,7 +84,7 @@ def _versions(schema: int, newest: int) -> str:
     windlass db migrate --dry-run
     windlass db migrate --db shop.db
 """)
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@option("--dry-run", "Only say what would be done.")
 def migrate(dry_run: bool) -> None:
     """Bring the store to the schema of this version; a database without one gets Windlass's tables.
 
@@ -101,18 +101,16 @@ def migrate(dry_run: bool) -> None:
     found = connect.schema(url)
     done = f"applied {', '.join(applied)}" if applied else "nothing to do"
     newest = "the newest" if not found.ahead else f"and this version knows {found.newest}"
-    told = f"{without_password(url)} has schema {found.number}, {newest}: {done}"
-    answer({"schema": found.number, "applied": applied}, told)
+    text = f"{without_password(url)} has schema {found.number}, {newest}: {done}"
+    answer({"schema": found.number, "applied": applied}, text)
 
 
 @db.subcommand("""
     windlass db prune
     windlass db prune --ended 1d --dead 90d
 """)
-@click.option(
-    "--ended", type=span, metavar="DURATION", help="Keep completed, cancelled and discarded jobs so long."
-)
-@click.option("--dead", type=span, metavar="DURATION", help="Keep dead jobs so long.")
+@option("--ended DURATION", "Keep completed, cancelled and discarded jobs so long.", type=span)
+@option("--dead DURATION", "Keep dead jobs so long.", type=span)
 def prune(ended: timedelta | None, dead: timedelta | None) -> None:
     """Delete the records of jobs that ended longer ago than their retention.
 
@@ -149,17 +147,17 @@ def restore(backup: str) -> None:
     """
     done = connect.restore(session().config.database_url, backup)
     jobs_there = f"{count(done.live, 'job')} waiting or running, {done.archived:,} ended"
-    told = [f"{done.path} was restored from {backup}: {jobs_there}"]
+    lines = [f"{done.path} was restored from {backup}: {jobs_there}"]
     if done.kept:
-        told.append(f"the file that was there is kept as {done.kept}")
+        lines.append(f"the file that was there is kept as {done.kept}")
     if done.running:
         ran = f"{count(done.running, 'job')} ran when the backup was taken"
-        told.append(f"{ran}: workers take over and run them again")
+        lines.append(f"{ran}: workers take over and run them again")
     if done.pending:
         many = f"({len(done.pending)} to apply)"
-        told.append(f"its schema is older than this version: run `windlass db migrate` {many}")
-    told.append("check it with `windlass db check`, then start workers, servers and producers again")
-    answer(done, told)
+        lines.append(f"its schema is older than this version: run `windlass db migrate` {many}")
+    lines.append("check it with `windlass db check`, then start workers, servers and producers again")
+    answer(done, lines)
 
 
 @db.subcommand("""
@@ -177,14 +175,10 @@ def check() -> None:
     windlass db move --db jobs.db --to postgresql://app@db.example/jobs --drain
     windlass db move --db jobs.db --to postgresql://app@db.example/jobs --abort
 """)
-@click.option(
-    "--to", "to", metavar="URL", required=True, help="The PostgreSQL database; an empty one will do."
-)
-@click.option("--drain", is_flag=True, help="Let workers that are alive finish what runs, and exit.")
-@click.option(
-    "--force", is_flag=True, help="Do not wait for workers: what they run runs again in the new store."
-)
-@click.option("--abort", "taken_back", is_flag=True, help="Take back a move that is not over.")
+@option("--to URL", "The PostgreSQL database; an empty one will do.", name="to", required=True)
+@option("--drain", "Let workers that are alive finish what runs, and exit.")
+@option("--force", "Do not wait for workers: what they run runs again in the new store.")
+@option("--abort", "Take back a move that is not over.", name="taken_back")
 def move(to: str, drain: bool, force: bool, taken_back: bool) -> None:
     """Move all jobs from a SQLite file to PostgreSQL, with ids, keys, history and settings.
 
@@ -224,8 +218,8 @@ def _take_back(url: str, to: str) -> None:
             if source.mark() is not None:
                 moving.abort(source, None)
             left = f"what was copied is left where it is: {error}"
-    told = f"taken back: {source.place} is open again; {left}"
-    answer({"aborted": source.place, "target": left}, told)
+    text = f"taken back: {source.place} is open again; {left}"
+    answer({"aborted": source.place, "target": left}, text)
 
 
 COMMANDS = (db,)

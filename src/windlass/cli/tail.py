@@ -11,7 +11,7 @@ from datetime import timedelta
 import click
 
 from windlass import connect
-from windlass.cli.commands import command, span
+from windlass.cli.commands import command, option, span
 from windlass.cli.jobs import COLOURS, error_line
 from windlass.cli.screen import ago, cut, one_line, took
 from windlass.cli.session import Session, answer, end, session
@@ -58,21 +58,21 @@ def tell_of_shell(ops: Ops, job: Job) -> None:
         return
     with suppress(Refused):
         found = ops.explain(job.id)
-        if any(START_SHELL in told for told in (found.sentence, *found.also)):
+        if any(START_SHELL in text for text in (found.sentence, *found.also)):
             _say(f"no running worker takes this shell job: {START_SHELL}")
 
 
 def _to_the_end(handle: JobHandle, ops: Ops) -> Job:
-    told = 0
+    reported = 0
     while True:
         try:
             job = handle.wait(timeout=_BETWEEN_LOOKS)
         except WaitTimeout:
             job = handle.get()
         for attempt in job.history:
-            if attempt.claim > told and attempt.outcome != JobState.COMPLETED:
+            if attempt.claim > reported and attempt.outcome != JobState.COMPLETED:
                 _say(_failure(attempt, job, ops))
-                told = attempt.claim
+                reported = attempt.claim
         if job.ended:
             return job
 
@@ -101,18 +101,17 @@ _EVERY = 1.0
     windlass tail --tenant acme --json
     windlass tail --db https://jobs.example
 """)
-@click.option("--type", "types", multiple=True, metavar="TYPE", help="Jobs of this type; may be repeated.")
-@click.option(
-    "--state",
-    "states",
+@option("--type TYPE", "Jobs of this type; may be repeated.", name="types", multiple=True)
+@option(
+    "--state STATE",
+    "Only what brings a job into this state; may be repeated.",
+    name="states",
     multiple=True,
     type=click.Choice(STATES),
-    metavar="STATE",
-    help="Only what brings a job into this state; may be repeated.",
 )
-@click.option("--tenant", metavar="NAME", help="Jobs of this tenant.")
-@click.option("--failures", is_flag=True, help="Only attempts that fail.")
-@click.option("--for", "lasting", type=span, metavar="DURATION", help="So long; else until Ctrl-C.")
+@option("--tenant NAME", "Jobs of this tenant.")
+@option("--failures", "Only attempts that fail.")
+@option("--for DURATION", "So long; else until Ctrl-C.", name="lasting", type=span)
 def tail(
     types: tuple[str, ...],
     states: tuple[str, ...],
@@ -173,8 +172,8 @@ def _as_line(here: Session, event: Event) -> str:
         f"tenant {one_line(job.tenant)}" if job.tenant else "",
         one_line(error_line(event.error)),
     ]
-    told = "  ".join(part for part in parts if part)
-    line = f"{event.at:%H:%M:%S}  {event.what:<10}  {one_line(job.type):<20}  {job.id}  {told}".rstrip()
+    text = "  ".join(part for part in parts if part)
+    line = f"{event.at:%H:%M:%S}  {event.what:<10}  {one_line(job.type):<20}  {job.id}  {text}".rstrip()
     shown = line if here.screen.width is None else cut(line, here.screen.width)
     return here.screen.paint(shown, COLOURS.get(event.what))
 

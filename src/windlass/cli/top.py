@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import click
 
-from windlass.cli.commands import command
+from windlass.cli.commands import command, option
 from windlass.cli.jobs import COLOURS, error_line
 from windlass.cli.screen import Cell, Row, Screen, age, ago, cut, number, one_line, size
 from windlass.cli.session import Session, answer, session
@@ -223,15 +223,9 @@ def _failure(job: Job, now: datetime, screen: Screen) -> str:
     windlass top --once
     windlass top --every 5
 """)
-@click.option(
-    "--once", is_flag=True, help="One frame on standard output, after two seconds in which rates are seen."
-)
-@click.option(
-    "--every",
-    type=click.FloatRange(0.2, 3600),
-    default=_EVERY,
-    show_default=True,
-    help="Seconds between looks.",
+@option("--once", "One frame on standard output, after two seconds in which rates are seen.")
+@option(
+    "--every", "Seconds between looks.", type=click.FloatRange(0.2, 3600), default=_EVERY, show_default=True
 )
 def top(once: bool, every: float) -> None:
     """A live screen: types, workers, rates, oldest ages, recent failures.

@@ -11,12 +11,12 @@ from typing import Any
 
 import click
 
-from windlass.cli.commands import command
+from windlass.cli.commands import command, option
 from windlass.cli.fleet import Restart
 from windlass.cli.process import leave, signals, work_here
 from windlass.cli.screen import as_typed
 from windlass.cli.serve import PORT, Beside, patience_option, serve_beside
-from windlass.cli.session import Session, session
+from windlass.cli.session import Session, keep_log
 from windlass.cli.work import worker_flags, worker_options
 from windlass.config import Source
 from windlass.demo import Producer, make_queue
@@ -38,14 +38,11 @@ log = logging.getLogger("windlass.up")
 """)
 @click.argument("app", required=False, metavar="[APP]")
 @worker_options
-@click.option(
-    "--port",
-    type=int,
-    metavar="PORT",
-    help=f"Of the dashboard and the HTTP API.  [{PORT}, or any other if that is taken]",
+@option(
+    "--port PORT", f"Of the dashboard and the HTTP API.  [{PORT}, or any other if that is taken]", type=int
 )
 @patience_option
-@click.option("--no-server", is_flag=True, help="Without the dashboard and the HTTP API.")
+@option("--no-server", "Without the dashboard and the HTTP API.")
 def up(
     app: str | None,
     *,
@@ -64,19 +61,19 @@ def up(
     if no_server and port is not None:
         raise click.UsageError("say either --port or --no-server")
     signals.obey()
-    here = session()
+    here = keep_log(log_json=log_json, verbose=verbose)
     here.flags |= worker_flags(app, given) | {"server.port": port, "server.patience": patience}
     if here.config.app:
-        _run(here, here.queue, log_json=log_json, verbose=verbose, serves=not no_server)
+        _run(here, here.queue, serves=not no_server)
         return
     with make_queue(here.config.database_url) as demo:
-        _run(here, demo, log_json=log_json, verbose=verbose, serves=not no_server)
+        _run(here, demo, serves=not no_server)
 
 
 COMMANDS = (up,)
 
 
-def _run(here: Session, queue: Queue, *, log_json: bool, verbose: bool, serves: bool) -> None:
+def _run(here: Session, queue: Queue, *, serves: bool) -> None:
     """Work until a signal ends it."""
     reporter = Reporter(Ops(queue.store))
     loops = [Loop("report", reporter.tick, every=_REPORT_EVERY, first=_FIRST_REPORT)]
@@ -84,7 +81,7 @@ def _run(here: Session, queue: Queue, *, log_json: bool, verbose: bool, serves: 
 
     def started(worker: Worker) -> None:
         server, said = _server(here, queue) if serves else (None, None)
-        if not (log_json or here.json):
+        if not here.log_json:
             _greet(here, worker, said)
         elif said is not None:
             log.info("up.server", extra={"note": said})
@@ -98,7 +95,7 @@ def _run(here: Session, queue: Queue, *, log_json: bool, verbose: bool, serves: 
 
     try:
         restart = partial(Restart, here)
-        work_here(here, queue, log_json=log_json, verbose=verbose, succession=restart, started=started)
+        work_here(here, queue, succession=restart, started=started)
     finally:
         for server in servers:
             server.stop()

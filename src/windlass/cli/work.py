@@ -10,11 +10,11 @@ from typing import Any
 import click
 
 from windlass.cli.actions import commands
-from windlass.cli.commands import group, options, span
+from windlass.cli.commands import group, option, options, span
 from windlass.cli.fleet import Handover, supervise_here, take_adopted
 from windlass.cli.process import leave, signals, work_here
 from windlass.cli.screen import Cell, Row, age, as_typed, one_line, size
-from windlass.cli.session import answer, end, session, table
+from windlass.cli.session import answer, end, keep_log, session, table
 from windlass.ops import WorkerHealth
 from windlass.ops.document import worker_document
 from windlass.worker.health import parse_address
@@ -23,20 +23,16 @@ from windlass.worker.supervisor import take_up
 
 # What a started worker takes.
 worker_options = options(
-    click.option("--concurrency", type=int, metavar="N", help="So many jobs at once, of all kinds together."),
-    click.option("--types", metavar="A,B", help="Serve only these types; patterns such as email.* are fine."),
-    click.option(
+    option("--concurrency N", "So many jobs at once, of all kinds together.", type=int),
+    option("--types A,B", "Serve only these types; patterns such as email.* are fine."),
+    option(
         "--shell/--no-shell",
+        "Run all shell jobs, or none.  [those of this machine, if the store is a file without API keys]",
         default=None,
-        help="Run all shell jobs, or none.  [those of this machine, if the store is a file without API keys]",
     ),
-    click.option(
-        "--hang-limit",
-        metavar="DURATION|off",
-        help="Kill a worker process that does not answer for so long.  [15s]",
-    ),
-    click.option("--log-json", is_flag=True, help="Log in JSON, a line per event."),
-    click.option("--verbose", "-v", is_flag=True, help="Log every job that is completed as well."),
+    option("--hang-limit DURATION|off", "Kill a worker process that does not answer for so long.  [15s]"),
+    option("--log-json", "Log in JSON, a line per event."),
+    option("--verbose -v", "Log every job that is completed as well."),
 )
 
 
@@ -60,25 +56,12 @@ def worker() -> None:
 """)
 @click.argument("app", required=False, metavar="[APP]")
 @worker_options
-@click.option(
-    "--count",
-    type=click.IntRange(1, 1000),
-    default=1,
-    metavar="N",
-    help="So many worker processes, kept running.",
-)
-@click.option(
-    "--pool",
-    multiple=True,
-    metavar="NAME=TYPES:SLOTS",
-    help="Slots of their own for some types; may be repeated.",
-)
-@click.option(
-    "--memory", metavar="SIZE", help="What jobs with a memory limit may take together, such as 8GB."
-)
-@click.option("--probe", metavar="[HOST:]PORT", help="Answer by HTTP whether all is well: 200 or 503.")
-@click.option("--watch", is_flag=True, help="Start anew when a file of the application changes.")
-@click.option("--until-empty", is_flag=True, help="Exit when nothing runs and nothing can be claimed.")
+@option("--count N", "So many worker processes, kept running.", type=click.IntRange(1, 1000), default=1)
+@option("--pool NAME=TYPES:SLOTS", "Slots of their own for some types; may be repeated.", multiple=True)
+@option("--memory SIZE", "What jobs with a memory limit may take together, such as 8GB.")
+@option("--probe [HOST:]PORT", "Answer by HTTP whether all is well: 200 or 503.")
+@option("--watch", "Start anew when a file of the application changes.")
+@option("--until-empty", "Exit when nothing runs and nothing can be claimed.")
 def start(
     app: str | None,
     *,
@@ -101,28 +84,24 @@ def start(
     supervised, adopted = take_up(), take_adopted()
     once = until_empty and supervised is None
     signals.obey(supervised=supervised is not None, adopts=adopted is not None, ends_by_itself=once)
-    here = session()
+    here = keep_log(log_json=log_json, verbose=verbose)
     here.flags |= worker_flags(app, given) | {"worker.pools": pool or None, "worker.memory": memory}
     address = None if probe is None else parse_address(probe)
     remaining, code = None, 0
     if adopted is not None or (supervised is None and (count > 1 or watch)):
-        code = supervise_here(
-            here, count, log_json=log_json, verbose=verbose, address=address, watch=watch, adopted=adopted
-        )
+        code = supervise_here(here, count, address=address, watch=watch, adopted=adopted)
         code = code or (signals.code if once else 0)
     else:
         remaining = work_here(
             here,
             here.queue,
-            log_json=log_json,
-            verbose=verbose,
             until_empty=until_empty,
             address=None if supervised else address,
             supervised=supervised,
             succession=None if supervised else partial(Handover, here, queue=here.queue),
         )
     if remaining is not None:
-        answer(remaining, _told(remaining))
+        answer(remaining, _lines(remaining))
         code = {"empty": 0, "drained": 1, "signal": signals.code}[remaining.ended] if once else 0
     leave(here, code)
     end(code)
@@ -132,15 +111,13 @@ def start(
     windlass worker stop
     windlass worker stop --within 5m
 """)
-@click.option(
-    "--within", type=span, default="45s", show_default=True, metavar="DURATION", help="Wait so long."
-)
+@option("--within DURATION", "Wait so long.", type=span, default="45s", show_default=True)
 def stop(within: timedelta) -> None:
     """Stop the workers of this store that run on this machine, gently, and wait until they are gone."""
     result = session().ops().stop_local(within=within)
-    told = [f"{name}: stopped" for name in result.stopped]
+    lines = [f"{name}: stopped" for name in result.stopped]
     none = "no worker of this store runs on this machine"
-    answer(result, told or (() if result.left else none))
+    answer(result, lines or (() if result.left else none))
     for name in result.left:
         click.echo(f"windlass: {name} still runs; it goes on stopping", err=True)
     end(int(bool(result.left)))
@@ -151,7 +128,7 @@ def stop(within: timedelta) -> None:
     windlass worker health --all
     windlass worker health --json
 """)
-@click.option("--all", "everything", is_flag=True, help="Those that stopped as well.")
+@option("--all", "Those that stopped as well.", name="everything")
 def health(everything: bool) -> None:
     """Every worker and its last heartbeat; exit 0 if at least one is alive."""
     found = [each for each in session().ops().workers() if everything or each.info.state != "stopped"]
@@ -190,7 +167,7 @@ def _row(each: WorkerHealth) -> Row:
     ]
 
 
-def _told(remaining: Remaining) -> str:
+def _lines(remaining: Remaining) -> str:
     now = {"due": remaining.due, "processing": remaining.processing}
     why = {"signal": "stopped by a signal", "drained": "stopped by an operator"}.get(remaining.ended)
     if why is None:

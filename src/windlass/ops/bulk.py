@@ -14,7 +14,6 @@ from windlass.clock import uuid7
 from windlass.errors import must_be
 from windlass.ops.actions import Action, Option, Verbs, Why, bulk_action
 from windlass.ops.carrier import Carrier
-from windlass.ops.jobs import JobVerbs
 from windlass.ops.search import WITHIN, count_within
 from windlass.ops.verdict import Cause, Finding, finding
 from windlass.pace import Pace
@@ -148,34 +147,6 @@ class Operations(Verbs):
     def stop(self, operation_id: OperationName, *, why: Why = "") -> Operation:
         """End an operation for good. What it has done stays done."""
         return self.store.steer_operation(operation_id, State.STOPPED, by=self._who, why=why)
-
-
-class BulkVerbs(JobVerbs):
-    """One action for many jobs, and its answer when it is through."""
-
-    operations: Operations
-
-    def bulk(
-        self,
-        verb: str,
-        where: Filter,
-        *,
-        limit: int | None = None,
-        dry_run: bool = False,
-        rate: float | None = None,
-        progress: Callable[[int], None] = lambda _: None,
-        why: str = "",
-        **arguments: Any,
-    ) -> Bulk:
-        """Start an operation and wait for its end; a dry run only counts, for at most two seconds.
-
-        `progress` gets the number of jobs reached so far.
-        """
-        if dry_run:
-            return self.operations.count(verb, where, limit=limit)
-        begun = self.operations.start(verb, where, limit=limit, rate=rate, why=why, **arguments)
-        ended = self.operations.follow(begun.id, lambda found: progress(found.reached.matched))
-        return summed_up(ended)
 
 
 def operation_findings(found: Iterable[Operation], now: datetime) -> list[Finding]:

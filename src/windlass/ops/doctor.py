@@ -95,8 +95,7 @@ def diagnoses(found: Checkup) -> list[Diagnosis]:
     """Every thing that was looked at, in the order in which a person should read them."""
     store = (_settings, _schema, _clock, _room, _retention, _database, _transaction)
     who = (_fleet, _upkeep, _leases, _listening)
-    told = [each for part in (*store, *who, _jobs) for each in part(found)]
-    return told + list(_findings(found))
+    return [each for part in (*store, *who, _jobs, _findings) for each in part(found)]
 
 
 # --- the store ----------------------------------------------------------------------------------
@@ -107,33 +106,33 @@ def _settings(found: Checkup) -> Iterator[Diagnosis]:
         reset = f"windlass config set {problem.partition(' ')[0]} --reset"
         yield Diagnosis("settings", Level.BAD, f"{problem}; it is not used", reset)
     if not found.settings.problems:
-        told = f"{len(found.settings.values)} set at run time, all of them usable"
-        yield Diagnosis("settings", Level.OK, told)
+        text = f"{len(found.settings.values)} set at run time, all of them usable"
+        yield Diagnosis("settings", Level.OK, text)
 
 
 def _schema(found: Checkup) -> Iterator[Diagnosis]:
     status = found.status
     if status.moved_to is not None:
-        told = f"its jobs are in another store: {status.moved_to}"
-        yield Diagnosis("schema", Level.BAD, told, "use that one")
+        text = f"its jobs are in another store: {status.moved_to}"
+        yield Diagnosis("schema", Level.BAD, text, "use that one")
     if status.invalid_indexes:
-        told = f"half-made indexes slow down what needs them: {', '.join(status.invalid_indexes)}"
-        yield Diagnosis("schema", Level.BAD, told, "windlass db migrate")
+        text = f"half-made indexes slow down what needs them: {', '.join(status.invalid_indexes)}"
+        yield Diagnosis("schema", Level.BAD, text, "windlass db migrate")
     if status.schema > status.newest_schema:
         newer = f"the store has schema {status.schema} of a newer release"
-        told = f"{newer}; this one knows {status.newest_schema}"
-        yield Diagnosis("schema", Level.WARNING, told, "install the newer release here as well")
+        text = f"{newer}; this one knows {status.newest_schema}"
+        yield Diagnosis("schema", Level.WARNING, text, "install the newer release here as well")
     elif not status.invalid_indexes:
         yield Diagnosis("schema", Level.OK, f"{status.schema}, the newest that this release knows")
 
 
 def _clock(found: Checkup) -> Iterator[Diagnosis]:
     apart = abs(found.here - found.seen.now)
-    told = f"the store's clock and this machine's are {apart.total_seconds():.1f} s apart"
+    text = f"the store's clock and this machine's are {apart.total_seconds():.1f} s apart"
     if apart > _APART:
-        yield Diagnosis("clock", Level.BAD, told, "set both by NTP")
+        yield Diagnosis("clock", Level.BAD, text, "set both by NTP")
     else:
-        yield Diagnosis("clock", Level.OK, told)
+        yield Diagnosis("clock", Level.OK, text)
 
 
 def _room(found: Checkup) -> Iterator[Diagnosis]:
@@ -142,13 +141,13 @@ def _room(found: Checkup) -> Iterator[Diagnosis]:
     if room is None:
         yield Diagnosis("disk", Level.OK, f"{taken}; its disk is the server's")
     elif room < _LEAST_ROOM:
-        told = f"only {_size(room)} are left on the store's disk: free some; old records can be deleted"
-        yield Diagnosis("disk", Level.BAD, told, "windlass db prune")
+        text = f"only {_size(room)} are left on the store's disk: free some; old records can be deleted"
+        yield Diagnosis("disk", Level.BAD, text, "windlass db prune")
     else:
         yield Diagnosis("disk", Level.OK, f"{taken}, {_size(room)} are free")
     if log is not None and log > _MUCH_LOG:
-        told = f"the write-ahead log has grown to {_size(log)}: somebody has read the file for long"
-        yield Diagnosis("wal", Level.BAD, told, "end that program; the log then shrinks by itself")
+        text = f"the write-ahead log has grown to {_size(log)}: somebody has read the file for long"
+        yield Diagnosis("wal", Level.BAD, text, "end that program; the log then shrinks by itself")
 
 
 def _retention(found: Checkup) -> Iterator[Diagnosis]:
@@ -158,9 +157,9 @@ def _retention(found: Checkup) -> Iterator[Diagnosis]:
         past = timedelta(0) if since is None else found.seen.now - since - keep
         if past > _LATE_RECORDS:
             late = True
-            told = f"the oldest {what} is {span(past)} past its retention of {span(keep)}: nobody prunes"
+            text = f"the oldest {what} is {span(past)} past its retention of {span(keep)}: nobody prunes"
             prune = "windlass db prune, or let a worker or a server run for longer"
-            yield Diagnosis("retention", Level.WARNING, told, prune)
+            yield Diagnosis("retention", Level.WARNING, text, prune)
     if not late:
         yield Diagnosis("retention", Level.OK, f"no record is kept for much longer than {span(kept)}")
 
@@ -169,18 +168,18 @@ def _database(found: Checkup) -> Iterator[Diagnosis]:
     health = found.database
     wrong = [each for each in health.settings if each.wanted is not None]
     for each in wrong:
-        told = f"{each.name} is {each.value}: jobs may be lost or the tables grow without end"
+        text = f"{each.name} is {each.value}: jobs may be lost or the tables grow without end"
         server, file = (
             f"alter system set {each.name} = '{each.wanted}'",
             f"pragma {each.name} = {each.wanted}",
         )
         mend = server if health.kind == "postgresql" else f"sqlite3 FILE '{file}'"
-        yield Diagnosis("database", Level.BAD, told, mend)
+        yield Diagnosis("database", Level.BAD, text, mend)
     if "can corrupt a file" in " ".join(health.notes):
-        told = (
+        text = (
             f"SQLite {health.version} can corrupt a file when other programs write to it; Windlass does not"
         )
-        yield Diagnosis("database", Level.WARNING, told, "pip install 'windlass[sqlite]'")
+        yield Diagnosis("database", Level.WARNING, text, "pip install 'windlass[sqlite]'")
     elif not wrong:
         yield Diagnosis("database", Level.OK, f"{health.kind} {health.version}, its settings are safe")
     for note in health.notes:
@@ -192,25 +191,25 @@ def _database(found: Checkup) -> Iterator[Diagnosis]:
     dead = sum(each.dead_rows for each in health.tables)
     live = sum(each.rows for each in health.tables)
     if dead > max(_MANY_DEAD_ROWS, live):
-        told = f"{dead:,} dead rows beside {live:,} live ones"
-        yield Diagnosis("vacuum", Level.WARNING, told, "vacuum windlass.jobs")
+        text = f"{dead:,} dead rows beside {live:,} live ones"
+        yield Diagnosis("vacuum", Level.WARNING, text, "vacuum windlass.jobs")
     if health.sessions is not None and health.most_sessions is not None:
-        told = f"{health.sessions} of {health.most_sessions} connections are taken"
+        text = f"{health.sessions} of {health.most_sessions} connections are taken"
         if health.sessions > _NEARLY_ALL * health.most_sessions:
             mend = "raise max_connections, or put a pooler before the server"
-            yield Diagnosis("connections", Level.BAD, told, mend)
+            yield Diagnosis("connections", Level.BAD, text, mend)
         else:
-            yield Diagnosis("connections", Level.OK, told)
+            yield Diagnosis("connections", Level.OK, text)
 
 
 def _transaction(found: Checkup) -> Iterator[Diagnosis]:
     oldest = found.database.oldest
     if oldest is not None and oldest.age > _LONG:
-        told = (
+        text = (
             f"{oldest.holder} has been in a transaction for {oldest.age.total_seconds():.0f} s: what jobs "
             "leave behind cannot be cleaned up meanwhile"
         )
-        yield Diagnosis("transactions", Level.BAD, told, f"select pg_terminate_backend({oldest.pid})")
+        yield Diagnosis("transactions", Level.BAD, text, f"select pg_terminate_backend({oldest.pid})")
     elif found.database.kind == "postgresql":
         yield Diagnosis("transactions", Level.OK, "none is open for long")
 
@@ -223,23 +222,23 @@ def _fleet(found: Checkup) -> Iterator[Diagnosis]:
     silent = [each for each in found.workers if not each.alive and each.info.state in _LIVING]
     gone = [each for each in found.workers if each.info.state == "dead" and each.silent_for < _A_DAY]
     for each in silent:
-        told = f"{each.info.id} has been silent for {each.silent_for.total_seconds():.0f} s"
-        yield Diagnosis("workers", Level.BAD, told, start_worker(each.info.types))
+        text = f"{each.info.id} has been silent for {each.silent_for.total_seconds():.0f} s"
+        yield Diagnosis("workers", Level.BAD, text, start_worker(each.info.types))
     if gone:
-        told = f"workers that died in the last day: {len(gone)}, {gone[0].info.id} the latest"
-        yield Diagnosis("workers", Level.WARNING, told, "windlass worker health")
+        text = f"workers that died in the last day: {len(gone)}, {gone[0].info.id} the latest"
+        yield Diagnosis("workers", Level.WARNING, text, "windlass worker health")
     due = [each for each in found.seen.types if each.counts[View.DUE]]
     unserved = [each for each in due if not each.workers]
     if due and not alive:
-        told = f"{_count(found.seen.counts[View.DUE], 'job')} due and no worker is running"
-        yield Diagnosis("workers", Level.BAD, told, start_worker(each.name for each in due))
+        text = f"{_count(found.seen.counts[View.DUE], 'job')} due and no worker is running"
+        yield Diagnosis("workers", Level.BAD, text, start_worker(each.name for each in due))
     else:
         for kind in unserved:
-            told = (
+            text = (
                 f"{_count(kind.counts[View.DUE], 'job')} due of {kind.name}, which no worker serves "
                 f"(windlass cancel --type {kind.name} if the function was deleted)"
             )
-            yield Diagnosis("workers", Level.BAD, told, serve_type(kind.name))
+            yield Diagnosis("workers", Level.BAD, text, serve_type(kind.name))
     if not (silent or unserved):
         yield Diagnosis("workers", Level.OK, f"{_count(len(alive), 'worker')} alive")
 
@@ -247,12 +246,12 @@ def _fleet(found: Checkup) -> Iterator[Diagnosis]:
 def _upkeep(found: Checkup) -> Iterator[Diagnosis]:
     late = [each for each in found.signals.findings if each.cause is Cause.STOPPED]
     for each in late:
-        told = f"{lasting(each, found.signals.now)}: a thread of the workers stands still"
+        text = f"{lasting(each, found.signals.now)}: a thread of the workers stands still"
         mend = "windlass worker drain ID, one after the other, and start them anew"
-        yield Diagnosis("upkeep", Level.BAD, told, mend)
+        yield Diagnosis("upkeep", Level.BAD, text, mend)
     if not late and any(each.alive for each in found.workers):
-        told = ", ".join(each.name for each in found.signals.ticks)
-        yield Diagnosis("upkeep", Level.OK, f"{told}: each succeeds as often as it should")
+        names = ", ".join(each.name for each in found.signals.ticks)
+        yield Diagnosis("upkeep", Level.OK, f"{names}: each succeeds as often as it should")
 
 
 def _leases(found: Checkup) -> Iterator[Diagnosis]:
@@ -270,20 +269,20 @@ def _leases(found: Checkup) -> Iterator[Diagnosis]:
         words = f"{_count(found.orphans, 'job')} held by workers that are gone: {soon}"
         yield Diagnosis("orphans", level, words, mend)
     if not stuck and not found.orphans:
-        told = "none has run out, and none is held by a worker that is gone"
-        yield Diagnosis("leases", Level.OK, told)
+        text = "none has run out, and none is held by a worker that is gone"
+        yield Diagnosis("leases", Level.OK, text)
 
 
 def _listening(found: Checkup) -> Iterator[Diagnosis]:
     deaf = [each.info for each in found.workers if each.alive and each.info.deaf]
     if deaf:
         who = ", ".join(sorted({each.host for each in deaf}))
-        told = f"{_count(len(deaf), 'worker')} not notified of new jobs ({who}), which start within a second"
+        text = f"{_count(len(deaf), 'worker')} not notified of new jobs ({who}), which start within a second"
         mend = "say windlass_pooler=on in the database URL, if there is a transaction pooler"
-        yield Diagnosis("listener", Level.WARNING, told, mend)
+        yield Diagnosis("listener", Level.WARNING, text, mend)
     elif found.database.listeners is not None:
-        told = f"{_count(found.database.listeners, 'session')} listening, nobody is deaf"
-        yield Diagnosis("listener", Level.OK, told)
+        text = f"{_count(found.database.listeners, 'session')} listening, nobody is deaf"
+        yield Diagnosis("listener", Level.OK, text)
 
 
 # --- what waits ---------------------------------------------------------------------------------
@@ -294,23 +293,23 @@ def _jobs(found: Checkup) -> Iterator[Diagnosis]:
     waiting = seen.counts[View.DUE]
     most = found.settings.soft_depth(ALL)
     if waiting > most:
-        told = f"{_count(waiting, 'job')} due, more than {most:,}"
-        yield Diagnosis("depth", Level.BAD, told, "windlass top")
+        text = f"{_count(waiting, 'job')} due, more than {most:,}"
+        yield Diagnosis("depth", Level.BAD, text, "windlass top")
     else:
-        told = f"{_count(waiting, 'job')} due, at most {most:,} are expected"
-        yield Diagnosis("depth", Level.OK, told)
+        text = f"{_count(waiting, 'job')} due, at most {most:,} are expected"
+        yield Diagnosis("depth", Level.OK, text)
     for each in seen.types:
         if each.paused is not None:
-            told = f"{each.name} is paused by {each.paused.by} since {each.paused.at:%Y-%m-%d %H:%M} UTC"
-            yield Diagnosis("pauses", Level.WARNING, told, f"windlass resume {each.name}")
+            text = f"{each.name} is paused by {each.paused.by} since {each.paused.at:%Y-%m-%d %H:%M} UTC"
+            yield Diagnosis("pauses", Level.WARNING, text, f"windlass resume {each.name}")
         if each.breaker is not None and each.breaker.open:
-            told = f"the circuit breaker of {each.name} is open since {each.breaker.at:%Y-%m-%d %H:%M} UTC"
-            yield Diagnosis("breakers", Level.WARNING, told, f"windlass breaker {each.name} close")
+            text = f"the circuit breaker of {each.name} is open since {each.breaker.at:%Y-%m-%d %H:%M} UTC"
+            yield Diagnosis("breakers", Level.WARNING, text, f"windlass breaker {each.name} close")
     dead = seen.counts[JobState.DEAD]
     if dead:
         old = f", {found.expired:,} of them too old to run (max_age)" if found.expired else ""
-        told = f"{_count(dead, 'job')} in the dead letters{old}"
-        yield Diagnosis("dead letters", Level.WARNING, told, "windlass dlq list --group")
+        text = f"{_count(dead, 'job')} in the dead letters{old}"
+        yield Diagnosis("dead letters", Level.WARNING, text, "windlass dlq list --group")
     else:
         yield Diagnosis("dead letters", Level.OK, "there are none")
 
@@ -333,9 +332,9 @@ def _untaken(found: Checkup) -> Iterator[Diagnosis]:
         # Those that nobody serves, or that are held back, have diagnoses of their own.
         if each.why in _UNTAKEN:
             jobs, since = count(each.count, "job"), span(each.oldest)
-            told = f"{jobs} of {each.type} due for {since} and none runs: {_UNTAKEN[each.why]}"
+            text = f"{jobs} of {each.type} due for {since} and none runs: {_UNTAKEN[each.why]}"
             fix = f"windlass list --type {each.type} --state due --limit 1, then windlass explain ID"
-            yield Diagnosis("untaken", Level.BAD, told, fix)
+            yield Diagnosis("untaken", Level.BAD, text, fix)
 
 
 def _count(count: int, what: str) -> str:

@@ -74,9 +74,9 @@ class Explanation(msgspec.Struct, frozen=True):
 
 def explain(facts: Facts) -> Explanation:
     """What holds the job back first; what would come next stands beside it."""
-    tell = {JobState.PROCESSING: _running, JobState.DEAD: _dead}.get(facts.job.state, _ended)
+    say = {JobState.PROCESSING: _running, JobState.DEAD: _dead}.get(facts.job.state, _ended)
     if facts.job.state is not JobState.PENDING:
-        return tell(facts)
+        return say(facts)
     first, *others = _pending(facts)
     return msgspec.structs.replace(first, also=tuple(each.sentence for each in others))
 
@@ -292,11 +292,11 @@ def _expected(facts: Facts) -> tuple[datetime | None, str]:
     if not facts.pace.ended:
         return None, "; none of those has ended in the last minute"
     rate = facts.pace.per_second
-    told = f"{rate:,.0f}/s" if rate >= 1 else f"{rate * 60:,.1f}/m"
+    rated = f"{rate:,.0f}/s" if rate >= 1 else f"{rate * 60:,.1f}/m"
     least = timedelta(seconds=facts.ahead.count / rate)
     if facts.ahead.count >= MOST_AHEAD:
-        return None, f"; at the present rate ({told}) more than {span(least)}"
-    return facts.now + least, f"; at the present rate ({told}) about {span(least)}"
+        return None, f"; at the present rate ({rated}) more than {span(least)}"
+    return facts.now + least, f"; at the present rate ({rated}) about {span(least)}"
 
 
 def fleet(facts: Facts) -> list[WorkerHealth]:

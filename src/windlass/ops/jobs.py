@@ -230,9 +230,9 @@ class JobVerbs(Verbs):
         change = (self._checked(job, payload) if payload is not None else None) or Edit()
         change = msgspec.structs.replace(change, priority=priority, run_at=run_at)
         # What an edit changed, for the record; the payload before it is kept there anyway.
-        told = [] if priority is None else [f"priority {priority}"]
-        told += [] if run_at is None else [f"run at {run_at:%Y-%m-%d %H:%M:%S} UTC"]
-        why = why or ", ".join(told)
+        changed = [] if priority is None else [f"priority {priority}"]
+        changed += [] if run_at is None else [f"run at {run_at:%Y-%m-%d %H:%M:%S} UTC"]
+        why = why or ", ".join(changed)
         acted = self.store.edit(job.id, change, by=self._who, why=why, request_id=self._request_id)
         self._wake()
         return acted

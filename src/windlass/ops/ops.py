@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Annotated, Unpack
+from typing import Annotated, Any, Unpack
 
 from msgspec import structs
 
@@ -12,9 +13,10 @@ from windlass.errors import WorkerNotFound
 from windlass.observe.names import PRUNED
 from windlass.ops.access import AccessVerbs
 from windlass.ops.actions import Action, Option, Options, Why
-from windlass.ops.bulk import BulkVerbs, Operations, operation_findings
+from windlass.ops.bulk import Bulk, Operations, operation_findings, summed_up
 from windlass.ops.explain import OncallVerbs
 from windlass.ops.flow import FlowVerbs
+from windlass.ops.jobs import JobVerbs
 from windlass.ops.observing import ObservingVerbs
 from windlass.ops.overview import (
     Overview,
@@ -30,12 +32,13 @@ from windlass.ops.overview import (
 from windlass.ops.schedules import Schedules, schedule_findings, with_schedules
 from windlass.ops.signals import Signals, gather, judged
 from windlass.ops.words import span
+from windlass.store.jobs import Filter
 from windlass.store.store import Store
 from windlass.store.upkeep import Retention
 from windlass.upkeep import maintenance
 
 
-class Ops(BulkVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
+class Ops(JobVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
     """Every operator verb. `by` names who acts in the records; without one it is the operating system's user.
 
     Jobs are named by id or key; `tenant` says whose key it is, where several tenants have the same one. Verbs
@@ -77,6 +80,30 @@ class Ops(BulkVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
     def workers(self) -> list[WorkerHealth]:
         """Every worker that has a row, newest first."""
         return self._health(self.store.now())
+
+    # --- many jobs ------------------------------------------------------------------------------
+
+    def bulk(
+        self,
+        verb: str,
+        where: Filter,
+        *,
+        limit: int | None = None,
+        dry_run: bool = False,
+        rate: float | None = None,
+        progress: Callable[[int], None] = lambda _: None,
+        why: str = "",
+        **arguments: Any,
+    ) -> Bulk:
+        """Start an operation and wait for its end; a dry run only counts, for at most two seconds.
+
+        `progress` gets the number of jobs reached so far.
+        """
+        if dry_run:
+            return self.operations.count(verb, where, limit=limit)
+        begun = self.operations.start(verb, where, limit=limit, rate=rate, why=why, **arguments)
+        ended = self.operations.follow(begun.id, lambda found: progress(found.reached.matched))
+        return summed_up(ended)
 
     # --- workers --------------------------------------------------------------------------------
 

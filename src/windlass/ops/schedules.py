@@ -184,7 +184,7 @@ class Schedules(Verbs):
 def _with_notes(info: ScheduleInfo, notes: Iterable[str]) -> ScheduleStatus:
     new, timing, state = info.new, info.new.timing, _state(info)
     stored = {**structs.asdict(info), **structs.asdict(new), **structs.asdict(timing)}
-    told = {
+    found_wrong = {
         "payload": msgspec.Raw(new.payload),
         "tz": timing.tz if timing.cron else None,
         "tenant": new.tenant or None,
@@ -193,7 +193,7 @@ def _with_notes(info: ScheduleInfo, notes: Iterable[str]) -> ScheduleStatus:
         "notes": tuple(notes),
     }
     known = {name: stored[name] for name in ScheduleStatus.__struct_fields__ if name in stored}
-    return ScheduleStatus(**(known | told))
+    return ScheduleStatus(**(known | found_wrong))
 
 
 def _notes(
@@ -246,7 +246,7 @@ def with_schedules(seen: Overview, found: Sequence[ScheduleStatus]) -> Overview:
 def schedule_findings(seen: Overview, found: Sequence[ScheduleStatus]) -> list[Finding]:
     """What is wrong with schedules, for the verdict."""
     wrong = [each for each in found if each.notes]
-    told = [
+    found_wrong = [
         (f"Schedule {each.name}: {each.notes[0]}", f"windlass schedule show {each.name}")
         for each in wrong[:_MOST_TOLD]
     ]
@@ -254,11 +254,11 @@ def schedule_findings(seen: Overview, found: Sequence[ScheduleStatus]) -> list[F
         # One line for all of them: each would say the same.
         many = "1 schedule brings" if len(found) == 1 else f"{len(found)} schedules bring"
         start = start_worker(each.type for each in found)
-        told = [(f"No worker is running, so nobody runs what {many}", start)]
+        found_wrong = [(f"No worker is running, so nobody runs what {many}", start)]
     elif len(wrong) > _MOST_TOLD:
         more = f"Something is wrong with {count(len(wrong) - _MOST_TOLD, 'more schedule')}"
-        told.append((more, "windlass schedule list"))
-    return [finding(Cause.SCHEDULE, sentence, mend, grave=False) for sentence, mend in told]
+        found_wrong.append((more, "windlass schedule list"))
+    return [finding(Cause.SCHEDULE, sentence, mend, grave=False) for sentence, mend in found_wrong]
 
 
 def _within(field: str, value: int | None, least: int, most: int) -> int | None:

@@ -240,9 +240,9 @@ def _why(name: str, status: TypeStatus | None, fleet: Sequence[WorkerHealth]) ->
 
 def _balances(happened: Mapping[tuple[str, str], int]) -> Iterator[Balance]:
     for name in sorted({job_type for job_type, _ in happened if job_type}):
-        told = {which: happened.get((name, which), 0) for which in Balance.__struct_fields__[1:]}
-        if any(told.values()):
-            yield Balance(type=name, **told)
+        shown = {which: happened.get((name, which), 0) for which in Balance.__struct_fields__[1:]}
+        if any(shown.values()):
+            yield Balance(type=name, **shown)
 
 
 def _ticks(sighting: Sighting, fleet: Sequence[WorkerHealth]) -> Iterator[Tick]:
@@ -345,9 +345,9 @@ def judged(seen: Overview, store: Store, signalled: Sequence[Finding]) -> Overvi
     """One look at everything, with the verdict; of which signals and schedules tell of their own."""
     worst = worth_a_sample(seen.types)
     failures = _failures(seen, store, worst) if worst else {}
-    told = verdict(seen.now, seen.types, seen.fleet, failures, signalled)
-    lines = [in_a_line(each, seen.now) for each in told.findings]
-    return structs.replace(seen, verdict=told, warnings=lines)
+    shown = verdict(seen.now, seen.types, seen.fleet, failures, signalled)
+    lines = [in_a_line(each, seen.now) for each in shown.findings]
+    return structs.replace(seen, verdict=shown, warnings=lines)
 
 
 def _failures(seen: Overview, store: Store, worst: Sequence[str]) -> Mapping[str, Failures]:

@@ -222,9 +222,9 @@ def _type_findings(
         yield slow
 
 
-def _dead_letters(types: Sequence[TypeStatus], told: Collection[str | None]) -> Iterator[Finding]:
+def _dead_letters(types: Sequence[TypeStatus], other: Collection[str | None]) -> Iterator[Finding]:
     """Those that lie there, all types in one line; of which so many die now is told of by itself."""
-    dead = {each.name: each.counts[JobState.DEAD] for each in types if each.name not in told}
+    dead = {each.name: each.counts[JobState.DEAD] for each in types if each.name not in other}
     most = sorted((name for name, number in dead.items() if number), key=lambda name: (-dead[name], name))
     if not most:
         return
@@ -260,11 +260,11 @@ def _shut(each: TypeStatus, failures: Failures) -> Finding | None:
     behind = f"; its circuit breaker is open{behind}"
     if failed and 2 * len(outside) >= len(failed):
         sure = any(job.error is not None and certain_outage(job.error) for job in outside)
-        down = f"A dependency of {each.name} {'is' if sure else 'seems to be'} down{_told(outside)}"
+        down = f"A dependency of {each.name} {'is' if sure else 'seems to be'} down{_quoted(outside)}"
         return finding(
             Cause.DEPENDENCY, down + behind, f"windlass breaker {each.name} close", breaker.at, of=each.name
         )
-    sentence = f"Jobs of {each.name} keep failing{_told(failed)}{behind}"
+    sentence = f"Jobs of {each.name} keep failing{_quoted(failed)}{behind}"
     return finding(Cause.POISON, sentence, _where_they_are(each), breaker.at, of=each.name)
 
 
@@ -279,7 +279,7 @@ def _failing(now: datetime, each: TypeStatus, failures: Failures) -> Finding | N
     outside = [job for job in (*failures.retrying, *died) if _is_outage(job)]
     if len(outside) >= SEVERAL and 2 * len(outside) >= len(failures.retrying) + len(died):
         behind = f": {_count(retrying, 'job')} {_wait(retrying)} for another attempt" if retrying else ""
-        sentence = f"A dependency of {each.name} seems to be down{_told(outside)}{behind}"
+        sentence = f"A dependency of {each.name} seems to be down{_quoted(outside)}{behind}"
         since = _first_failure(outside)
         return finding(Cause.DEPENDENCY, sentence, _where_they_are(each), since, grave=grave, of=each.name)
     inside = [job for job in (*died, *failures.retrying) if job not in outside]
@@ -287,7 +287,7 @@ def _failing(now: datetime, each: TypeStatus, failures: Failures) -> Finding | N
         return None
     dying = f"{_count(len(died), 'job')} died within {int(LATELY.total_seconds() // 60)} minutes"
     failed = dying if len(died) >= SEVERAL else f"{_count(retrying, 'job')} failed"
-    sentence = f"Jobs of {each.name} keep failing{_told(inside)}: {failed}"
+    sentence = f"Jobs of {each.name} keep failing{_quoted(inside)}: {failed}"
     where = _where_they_are(each, dead_first=True)
     return finding(Cause.POISON, sentence, where, _first_failure(inside), grave=grave, of=each.name)
 
@@ -316,9 +316,11 @@ def _slow(now: datetime, each: TypeStatus, running: int) -> Finding | None:
         )
         return finding(Cause.UNSERVED, sentence, serve_type(each.name), since, of=each.name)
     if not _is_long(each):
-        told = f"A backlog is being worked off: {many}, none for long"
+        sentence = f"A backlog is being worked off: {many}, none for long"
         return (
-            None if waiting < _BURST else finding(Cause.BACKLOG, told, since=since, grave=False, of=each.name)
+            None
+            if waiting < _BURST
+            else finding(Cause.BACKLOG, sentence, since=since, grave=False, of=each.name)
         )
     # They have waited for long, and workers serve them: held back, idle, or too few.
     busy, limit = each.counts[JobState.PROCESSING], each.limit
@@ -357,7 +359,7 @@ def _class_name(error: Error) -> str:
     return (error.kind or "").rpartition(".")[2]
 
 
-def _told(jobs: Sequence[Job]) -> str:
+def _quoted(jobs: Sequence[Job]) -> str:
     """The most common error among them, in brackets."""
     said: Counter[str] = Counter()
     for error in (job.error for job in jobs if job.error is not None):
