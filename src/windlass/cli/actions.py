@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 
 import click
@@ -71,8 +70,16 @@ def command_of(declared: Action, tell: Tell | None = None) -> Command:
         _take_short(declared, given)
         if declared.bulk:
             _on_jobs(declared, given)
+            return
+        ops, name = session().ops(), given.pop("name")
+        done = declared.of(ops)(name, **given)
+        if session().json:
+            answer(declared.document(name, done), ())
+        elif tell is not None:
+            tell(ops, done, {**given, "name": name})
         else:
-            _on_one(declared, given, tell or partial(_tell, declared))
+            shown = done if isinstance(done, str) else getattr(done, "id", name)
+            click.echo(f"{shown}: {_past(ops, declared, done, given)}")
 
     return Command(
         declared.command.split()[-1],
@@ -122,23 +129,6 @@ def _bulk_options() -> None:
 _TYPES: dict[Any, Any] = {int: int, timedelta: span, datetime: moment, Mapping[str, Any]: payloads.parse}
 _SHORT = "short_"
 _BULK = ("everything", "limit", "rate", "dry_run", "yes")
-
-
-# --- one ---
-
-
-def _on_one(declared: Action, given: dict[str, Any], tell: Tell) -> None:
-    ops, name = session().ops(), given.pop("name")
-    done = declared.of(ops)(name, **given)
-    if session().json:
-        answer(declared.document(name, done), ())
-    else:
-        tell(ops, done, {**given, "name": name})
-
-
-def _tell(declared: Action, ops: Ops, done: Any, given: dict[str, Any]) -> None:
-    name = done if isinstance(done, str) else getattr(done, "id", given["name"])
-    click.echo(f"{name}: {_past(ops, declared, done, given)}")
 
 
 # --- jobs by name, or by a filter ---

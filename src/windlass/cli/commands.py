@@ -18,6 +18,7 @@ from windlass.ops import search
 from windlass.ops.search import STATES
 from windlass.store.jobs import Filter
 
+C = TypeVar("C", bound="Command")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -84,22 +85,18 @@ class Group(Command, click.Group):
         return made
 
 
-def command(examples: str) -> Callable[[Callable[..., Any]], Command]:
+def command(examples: str, kind: type[C] = Command) -> Callable[[Callable[..., Any]], C]:
     """Make a command; its name is the function's, without `_command`."""
 
-    def made(function: Callable[..., Any]) -> Command:
-        return click.command(function.__name__.removesuffix("_command"), Command, examples=examples)(function)
+    def made(function: Callable[..., Any]) -> C:
+        name = function.__name__.removesuffix("_command")
+        return click.command(name, kind, examples=examples)(function)
 
     return made
 
 
-def group(examples: str) -> Callable[[Callable[..., Any]], Group]:
-    """Make a group of commands; its name is the function's, without `_group`."""
-
-    def made(function: Callable[..., Any]) -> Group:
-        return click.group(function.__name__.removesuffix("_group"), Group, examples=examples)(function)
-
-    return made
+# The same for a command with commands of its own.
+group = partial(command, kind=Group)
 
 
 def option(declared: str, meaning: str, *, name: str | None = None, **attributes: Any) -> Callable[[F], F]:

@@ -30,7 +30,6 @@ from windlass.errors import Refused
 from windlass.job import HUNG, SUSPECT_AFTER, Attempt, Change, Error, Job, JobState, Output, View
 from windlass.ops import Ops, Overview, Ties, TypeStatus
 from windlass.ops.document import batch_document, change_shown, page_document, payload_shown, told_document
-from windlass.ops.explain import Explanation
 from windlass.ops.search import read_query
 from windlass.ops.words import clock, count
 from windlass.policy import Retry, limit_text
@@ -111,15 +110,9 @@ def explain(name: str, tenant: str | None) -> None:
     ID is an id or a key.
     """
     found = session().ops().explain(name, tenant=tenant)
-    answer(found, _explained(found))
-
-
-def _explained(found: Explanation) -> Iterator[str]:
-    yield as_typed(one_line(found.sentence))
-    for sentence in found.also:
-        yield f"also: {as_typed(one_line(sentence))}"
-    if found.mend is not None:
-        yield f"to change that: {as_typed(found.mend)}"
+    also = [f"also: {as_typed(one_line(sentence))}" for sentence in found.also]
+    mend = [] if found.mend is None else [f"to change that: {as_typed(found.mend)}"]
+    answer(found, [as_typed(one_line(found.sentence)), *also, *mend])
 
 
 @command("""

@@ -292,7 +292,7 @@ def _lines(found: Plan) -> Iterator[str]:
     load = found.load
     yield f"{_rate(load.rate)} that take {took(load.run)}, kept for {duration(load.keep)}:"
     yield ""
-    yield f"  running at once   {_busy(found.busy)}"
+    yield f"  running at once   {_jobs(found.busy) if found.busy >= 1 else 'less than one job'}"
     in_time = f"99 of 100 start within {duration(load.wait)}"
     yield f"  slots             {number(found.slots_in_time)} so that {in_time}"
     yield f"                    {number(found.slots)} with 30 % to spare, which carry {_rate(found.capacity)}"
@@ -310,10 +310,6 @@ def _lines(found: Plan) -> Iterator[str]:
         yield f"  waiting after it  {count(round(found.backlog), 'job')}"
         yield f"  until all is done {drain}"
         yield f"  to follow it      {count(found.spike_workers, 'worker')}"
-
-
-def _busy(jobs: float) -> str:
-    return _jobs(jobs) if jobs >= 1 else "less than one job"
 
 
 def _bytes(amount: float) -> str:

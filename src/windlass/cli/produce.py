@@ -186,20 +186,18 @@ def _naming_lines(lines: Sequence[_Line]) -> Iterator[None]:
 
 def _lines(queue: Queue, file: Iterable[bytes]) -> Iterator[_Line]:
     for number, text in enumerate(file, start=1):
-        if text.strip():
-            yield _Line(number, _draft(queue, text, number), len(text))
-
-
-def _draft(queue: Queue, text: bytes, number: int) -> NewJob:
-    try:
-        request = read_request(text.strip())
-        return queue.draft(request.type, request.payload, **request.options)
-    except InvalidValue as error:
-        raise must_be(f"line {number}: {error.field}", error.value, error.allowed) from None
-    except UnknownType as error:
-        raise Refused(f"line {number}: {type_is_unknown(error, queue)}") from None
-    except Refused as error:
-        raise Refused(f"line {number}: {error}") from None
+        if not text.strip():
+            continue
+        try:
+            request = read_request(text.strip())
+            job = queue.draft(request.type, request.payload, **request.options)
+        except InvalidValue as error:
+            raise must_be(f"line {number}: {error.field}", error.value, error.allowed) from None
+        except UnknownType as error:
+            raise Refused(f"line {number}: {type_is_unknown(error, queue)}") from None
+        except Refused as error:
+            raise Refused(f"line {number}: {error}") from None
+        yield _Line(number, job, len(text))
 
 
 def _with_progress(error: WindlassError, done: Imported) -> WindlassError:

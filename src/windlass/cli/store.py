@@ -15,7 +15,7 @@ from windlass.cli.commands import group, option, span
 from windlass.cli.screen import number, size, steps
 from windlass.cli.session import Session, answer, end, session
 from windlass.errors import StoreMismatch, StoreUnavailable
-from windlass.move import Moved, Running
+from windlass.move import Running
 from windlass.ops import Ops
 from windlass.ops.words import count
 from windlass.url import without_password
@@ -197,15 +197,12 @@ def move(to: str, drain: bool, force: bool, taken_back: bool) -> None:
         running = Running.DRAIN if drain else Running.LEAVE if force else Running.REFUSE
         with closing(connect.open(url, create=False)) as opened, steps(as_json=here.json) as step:
             moved = moving.move(source, target, Ops(opened.store), running=running, step=step)
-    answer(moved, _moved(moved))
-
-
-def _moved(moved: Moved) -> Iterator[str]:
-    for name, found in moved.tables.items():
-        rows = "row " if found.rows == 1 else "rows"
-        yield f"{name:<10}{number(found.rows):>12} {rows}  {found.checksum}"
+    lines = [
+        f"{name:<10}{number(found.rows):>12} {'row ' if found.rows == 1 else 'rows'}  {found.checksum}"
+        for name, found in moved.tables.items()
+    ]
     there = f"moved to {moved.target}: point producers and workers there"
-    yield f"{there}; {moved.source} can still be read"
+    answer(moved, [*lines, f"{there}; {moved.source} can still be read"])
 
 
 def _take_back(url: str, to: str) -> None:

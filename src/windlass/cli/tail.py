@@ -17,7 +17,7 @@ from windlass.cli.screen import ago, cut, one_line, took
 from windlass.cli.session import Session, answer, end, session
 from windlass.clock import SystemClock
 from windlass.errors import Refused, WaitTimeout
-from windlass.job import Attempt, Job, JobState
+from windlass.job import Job, JobState
 from windlass.ops import Ops
 from windlass.ops.document import encode, job_document, plain
 from windlass.ops.explain import START_SHELL
@@ -71,17 +71,13 @@ def _to_the_end(handle: JobHandle, ops: Ops) -> Job:
             job = handle.get()
         for attempt in job.history:
             if attempt.claim > reported and attempt.outcome != JobState.COMPLETED:
-                _say(_failure(attempt, job, ops))
+                what = one_line(error_line(attempt.error)) or attempt.outcome
+                waits = attempt is job.history[-1] and job.state is JobState.PENDING
+                again = f"; next attempt {ago(job.run_at, ops.now())}" if waits else ""
+                _say(f"attempt {attempt.number} of {job.max_attempts}: {what}{again}")
                 reported = attempt.claim
         if job.ended:
             return job
-
-
-def _failure(attempt: Attempt, job: Job, ops: Ops) -> str:
-    what = one_line(error_line(attempt.error)) or attempt.outcome
-    waits = attempt is job.history[-1] and job.state is JobState.PENDING
-    again = f"; next attempt {ago(job.run_at, ops.now())}" if waits else ""
-    return f"attempt {attempt.number} of {job.max_attempts}: {what}{again}"
 
 
 def _say(message: str) -> None:

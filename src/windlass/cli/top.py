@@ -254,9 +254,7 @@ def _show_once(here: Session, ops: Ops) -> None:
         before = look(ops)
         wait(_ONE_BEAT_SECONDS)
     after = look(ops)
-    window = shutil.get_terminal_size((_WIDTH, _HEIGHT))
-    screen = Screen(window.columns, here.screen.colours)
-    click.echo("\n".join(frame(here.place, after, rates(before, after), screen, height=window.lines - 1)))
+    click.echo("\n".join(_drawn(here, after, rates(before, after))))
 
 
 def _live(here: Session, ops: Ops, every: float) -> None:
@@ -269,7 +267,10 @@ def _live(here: Session, ops: Ops, every: float) -> None:
             looks.append(look(ops))
             while True:
                 pace = rates(looks[0], looks[-1]) if len(looks) > 1 else None
-                _draw(here, looks[-1], pace, "p: go on" if held else "q: leave  p: hold")
+                note = "p: go on" if held else "q: leave  p: hold"
+                lines = _drawn(here, looks[-1], pace, note=note, least=_NARROWEST)
+                drawn = "".join(line + _TO_LINE_END + "\r\n" for line in lines)
+                click.echo(_HOME + drawn + _TO_SCREEN_END, nl=False)
                 pressed = wait(every)
                 if pressed in {"q", "Q", "\x04"}:
                     return
@@ -281,12 +282,10 @@ def _live(here: Session, ops: Ops, every: float) -> None:
         click.echo(_SHOW_CURSOR + _FIRST_SCREEN, nl=False)
 
 
-def _draw(here: Session, sight: Sight, pace: Rates | None, note: str) -> None:
+def _drawn(here: Session, sight: Sight, pace: Rates | None, *, note: str = "", least: int = 0) -> list[str]:
     window = shutil.get_terminal_size((_WIDTH, _HEIGHT))
-    screen = Screen(max(_NARROWEST, window.columns), here.screen.colours)
-    lines = frame(here.place, sight, pace, screen, height=window.lines - 1, note=note)
-    drawn = "".join(line + _TO_LINE_END + "\r\n" for line in lines)
-    click.echo(_HOME + drawn + _TO_SCREEN_END, nl=False)
+    screen = Screen(max(least, window.columns), here.screen.colours)
+    return frame(here.place, sight, pace, screen, height=window.lines - 1, note=note)
 
 
 _LONGEST_NAME = 28

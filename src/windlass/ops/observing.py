@@ -387,20 +387,12 @@ def _mean_ms(micros: int, number: int) -> float | None:
 
 
 def _events(jobs: Sequence[Job]) -> list[Event]:
-    return [
-        Event(
-            at=job.updated_at,
-            event=_event(job),
-            type=job.type,
-            job=job.id,
-            error=None if job.error is None else f"{job.error.reason.value}: {job.error.message}",
-        )
-        for job in sorted(jobs, key=lambda job: job.updated_at, reverse=True)
-    ]
-
-
-def _event(job: Job) -> str:
-    """The last thing that is known of it."""
-    if job.state == "pending":
-        return "failed, to be retried" if job.attempts else "enqueued"
-    return "started" if job.state == "processing" else job.state.value
+    """The last thing that is known of each."""
+    found = []
+    for job in sorted(jobs, key=lambda job: job.updated_at, reverse=True):
+        event = {"processing": "started"}.get(job.state, job.state.value)
+        if job.state == "pending":
+            event = "failed, to be retried" if job.attempts else "enqueued"
+        error = None if job.error is None else f"{job.error.reason.value}: {job.error.message}"
+        found.append(Event(at=job.updated_at, event=event, type=job.type, job=job.id, error=error))
+    return found

@@ -240,7 +240,9 @@ def _type_status(
     here = [each for each in counts.counts if each.type == name]
     columns = dict.fromkeys(COLUMNS, 0)
     for each in here:
-        columns[_column(each.state, each.view)] += each.count
+        stuck = each.state is JobState.PROCESSING and each.view == View.STUCK
+        pending = each.state is JobState.PENDING
+        columns[(each.view or View.DUE) if pending else View.STUCK if stuck else each.state] += each.count
     serving = [worker.info for worker in workers if worker.alive and worker.info.serves(name)]
     options = dict(info.options) if info else {}
     key = options.get("limit_key")
@@ -275,12 +277,6 @@ def _too_new(name: str, counts: Sequence[Count], workers: Sequence[WorkerHealth]
         newest=max(known),
         oldest=max(each.oldest or timedelta(0) for each in newer),
     )
-
-
-def _column(state: JobState, view: str | None) -> str:
-    if state is JobState.PENDING:
-        return view or View.DUE
-    return View.STUCK if state is JobState.PROCESSING and view == View.STUCK else state
 
 
 def _bands(counts: Counts) -> Iterator[Band]:

@@ -182,7 +182,9 @@ class Schedules(Verbs):
 
 
 def _with_notes(info: ScheduleInfo, notes: Iterable[str]) -> ScheduleStatus:
-    new, timing, state = info.new, info.new.timing, _state(info)
+    new, timing = info.new, info.new.timing
+    state = "paused" if info.paused else "orphaned" if info.orphaned else "active"
+    state = "withdrawn" if info.withdrawn else state
     stored = {**structs.asdict(info), **structs.asdict(new), **structs.asdict(timing)}
     found_wrong = {
         "payload": msgspec.Raw(new.payload),
@@ -218,14 +220,6 @@ def _notes(
     late = info.next_at is not None and now - info.next_at > LATE_AFTER
     if late and not info.paused and info.problem is None:
         yield "its time has passed: no worker and no `windlass scheduler` is running"
-
-
-def _state(info: ScheduleInfo) -> Literal["active", "paused", "withdrawn", "orphaned"]:
-    if info.withdrawn:
-        return "withdrawn"
-    if info.paused:
-        return "paused"
-    return "orphaned" if info.orphaned else "active"
 
 
 def with_schedules(seen: Overview, found: Sequence[ScheduleStatus]) -> Overview:

@@ -270,7 +270,9 @@ def _shut(each: TypeStatus, failures: Failures) -> Finding | None:
 
 def _failing(now: datetime, each: TypeStatus, failures: Failures) -> Finding | None:
     """Attempts fail: by what is outside, or by the handler itself. Over when nothing fails any more."""
-    died = [job for job in failures.dead if _died(job) and now - (job.finished_at or now) <= LATELY]
+    # What somebody buried is in the dead letters on purpose.
+    failed = [job for job in failures.dead if not job.error or job.error.reason is not Reason.CANCELLED]
+    died = [job for job in failed if job.finished_at is not None and now - job.finished_at <= LATELY]
     last = max((job.finished_at for job in died if job.finished_at is not None), default=None)
     retrying = each.counts[View.RETRYING]
     if not retrying and (last is None or now - last > OVER_AFTER):
@@ -286,15 +288,10 @@ def _failing(now: datetime, each: TypeStatus, failures: Failures) -> Finding | N
     if len(inside) < SEVERAL:
         return None
     dying = f"{_count(len(died), 'job')} died within {int(LATELY.total_seconds() // 60)} minutes"
-    failed = dying if len(died) >= SEVERAL else f"{_count(retrying, 'job')} failed"
-    sentence = f"Jobs of {each.name} keep failing{_quoted(inside)}: {failed}"
+    many = dying if len(died) >= SEVERAL else f"{_count(retrying, 'job')} failed"
+    sentence = f"Jobs of {each.name} keep failing{_quoted(inside)}: {many}"
     where = _where_they_are(each, dead_first=True)
     return finding(Cause.POISON, sentence, where, _first_failure(inside), grave=grave, of=each.name)
-
-
-def _died(job: Job) -> bool:
-    """Whether it failed: what somebody buried is in the dead letters on purpose."""
-    return job.finished_at is not None and (job.error is None or job.error.reason is not Reason.CANCELLED)
 
 
 def _where_they_are(each: TypeStatus, *, dead_first: bool = False) -> str:
