@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from typing import Any
 
 import click
 
@@ -41,25 +41,16 @@ def keys() -> None:
 @option("--type TYPE", "Types, or patterns of them; else all.", name="types", multiple=True)
 @option("--tenant NAME", "The tenant that all its jobs belong to.")
 @option("--rate RATE", "How many jobs it may enqueue, such as 100/s [1000/s].", type=rate)
-@option("--expires DURATION", "How long it lasts; else until it is revoked.", type=span)
+@option("--expires DURATION", "How long it lasts; else until it is revoked.", name="lasts", type=span)
 @why_option
-def create(
-    name: str,
-    role: tuple[str, ...],
-    types: tuple[str, ...],
-    tenant: str | None,
-    rate: float | None,
-    expires: timedelta | None,
-    why: str,
-) -> None:
+def create(name: str, role: tuple[str, ...], why: str, **given: Any) -> None:
     """Make a key for the service NAME. It is shown once: the store keeps only its digest.
 
     A service may have several keys, so that a new one can take over before the old one is revoked.
     """
     here = session()
-    wish = KeyWish(name=name, roles=role, types=types, tenant=tenant, rate=rate, lasts=expires)
     ops = here.ops(create=True)
-    key = ops.create_key(wish, why=why)
+    key = ops.create_key(KeyWish(name=name, roles=role, **given), why=why)
     if here.json:
         click.echo(encode(key))
         return
@@ -119,9 +110,9 @@ for _command in commands("keys/"):
 @option("--verb VERB", "Such as cancel, replay, pause, set, drain, create, revoke.", default="")
 @option("--limit N", "How many.", type=int, default=50, show_default=True)
 @option("--cursor CURSOR", "Where the page before ended.")
-def audit(target: str, tenant: str | None, who: str, verb: str, limit: int, cursor: str | None) -> None:
+def audit(**given: Any) -> None:
     """Who did what, newest first: to a job, type, schedule, setting, worker or key if one is named."""
-    page = session().ops().audit(target=target, tenant=tenant, who=who, verb=verb, limit=limit, cursor=cursor)
+    page = session().ops().audit(**given)
     head = ("AT", "WHO", "VERB", "WHAT", "TARGET", "CHANGE")
     answer(page, table(head, map(_row, page.entries), "nothing was done"))
     if page.next and not session().json:

@@ -26,7 +26,7 @@ from windlass.ops.schedules import ScheduleHistory
 from windlass.ops.words import clock
 from windlass.payload import parse
 from windlass.registry import SHELL
-from windlass.schedule import CATCH_UPS, OVERLAPS
+from windlass.schedule import CATCH_UPS, OVERLAPS, TimingOptions
 from windlass.store.schedules import Fire, FireOutcome
 from windlass.upkeep.maintenance import Ticks
 from windlass.upkeep.scheduler import Declarer, Scheduler
@@ -112,12 +112,9 @@ def add(
     payload: str | None,
     command: str | None,
     *,
-    priority: int | None,
-    max_attempts: int | None,
-    tenant: str,
     replace: bool,
     why: str,
-    **timing: Any,
+    **given: Any,
 ) -> None:
     """Make a schedule, or with --replace change one.
 
@@ -128,15 +125,9 @@ def add(
     content = {"command": command} if job_type is None else {} if payload is None else parse(payload)
     queue = session().queue
     queue.publish()
-    wish = ScheduleWish(
-        name=name,
-        type=job_type or SHELL,
-        payload=content,
-        timing={key: value for key, value in timing.items() if value is not None},  # type: ignore[arg-type]
-        priority=priority,
-        max_attempts=max_attempts,
-        tenant=tenant,
-    )
+    timing = {key: given.pop(key) for key in TimingOptions.__annotations__}
+    said: Any = {key: value for key, value in timing.items() if value is not None}
+    wish = ScheduleWish(name=name, type=job_type or SHELL, payload=content, timing=said, **given)
     status = Ops(queue.store, wakeup=queue.wakeup).schedules.add(wish, replace=replace, why=why)
     _lines(status, "added")
 

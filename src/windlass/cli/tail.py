@@ -7,6 +7,7 @@ import sys
 import threading
 from contextlib import suppress
 from datetime import timedelta
+from typing import Any
 
 import click
 
@@ -108,13 +109,7 @@ _EVERY = 1.0
 @option("--tenant NAME", "Jobs of this tenant.")
 @option("--failures", "Only attempts that fail.")
 @option("--for DURATION", "So long; else until Ctrl-C.", name="lasting", type=span)
-def tail(
-    types: tuple[str, ...],
-    states: tuple[str, ...],
-    tenant: str | None,
-    failures: bool,
-    lasting: timedelta | None,
-) -> None:
+def tail(types: tuple[str, ...], tenant: str | None, lasting: timedelta | None, **given: Any) -> None:
     """What happens to jobs, as it happens: enqueued, started, completed, failed, dead, changed by people.
 
     It looks once a second. Where more happens than a screen can show, it shows a part of it and says so;
@@ -123,7 +118,7 @@ def tail(
     here = session()
     where = read_filter(types=types, tenant=tenant)
     running = listed_now if connect.is_http(here.config.database_url) else held_now
-    following = Tail(here.ops(), where, states=states, failures=failures, running=running)
+    following = Tail(here.ops(), where, running=running, **given)
     clock, pause = SystemClock(), threading.Event()
     if lasting is None:
         click.echo(f"windlass: follows {here.place}; Ctrl-C ends it", err=True)

@@ -36,7 +36,6 @@ import msgspec
 
 from windlass.clock import Clock, SystemClock
 from windlass.errors import must_be
-from windlass.job import JobState
 from windlass.store.jobs import STATES, Counts
 from windlass.store.store import Store
 from windlass.wakeup import Wakeup
@@ -159,6 +158,7 @@ class Action:
         own_command: bool | None = None,
     ) -> None:
         self.method, self.path = route.split(" ")
+        self.on_job = self.path.startswith("jobs/{")
         self.need = need or (Need.SEE if self.method == "GET" else Need.OPERATE)
         # Whether it can be done to every job that a filter chooses.
         self.bulk = bulk
@@ -182,7 +182,20 @@ class Action:
 
     def __call__(self, function: Callable[Concatenate[V, P], R]) -> Callable[Concatenate[V, P], R]:
         """The method, done elsewhere if its verbs are remote."""
-        self.function = function
+        self.function, self.name = function, function.__name__
+        words = f"{self._within.removesuffix('s')} {self.name}".strip()
+        # The words of its command; empty: it has none.
+        self.command = words if self._command is None else self._command
+        # What the HTTP contract calls it: pause_type, pause_schedule.
+        noun = self.path.partition("/")[0].removesuffix("s")
+        self.operation = self._operation or (self.name if "_" in self.name else f"{self.name}_{noun}")
+        self.description = inspect.getdoc(function) or ""
+        self.summary = self.description.partition("\n")[0].rstrip(".")
+        # As in "cannot be cancelled".
+        self.participle = _PARTICIPLES.get(self.name) or f"{self.name.removesuffix('e')}ed"
+        # The states of jobs that it is for.
+        changes_job = self.on_job and self.method != "GET"
+        self.states = STATES.get(self.name, STATES["edit"]) if changes_job else ()
         ACTIONS[self.command or self.name] = self
 
         @wraps(function)
@@ -194,57 +207,10 @@ class Action:
 
         return run
 
-    @property
-    def name(self) -> str:
-        """Its function's name."""
-        return self.function.__name__
-
-    @property
-    def command(self) -> str:
-        """The words of its command; empty: it has none."""
-        if self._command is not None:
-            return self._command
-        return f"{self._within.removesuffix('s')} {self.name}".strip()
-
-    @property
-    def operation(self) -> str:
-        """What the HTTP contract calls it: pause_type, pause_schedule."""
-        noun = self.path.partition("/")[0].removesuffix("s")
-        return self._operation or (self.name if "_" in self.name else f"{self.name}_{noun}")
-
     @cached_property
-    def description(self) -> str:
-        """Its docstring."""
-        return inspect.getdoc(self.function) or ""
-
-    @property
-    def summary(self) -> str:
-        """The docstring's first line."""
-        return self.description.partition("\n")[0].rstrip(".")
-
-    @property
-    def participle(self) -> str:
-        """As in "cannot be cancelled"."""
-        return _PARTICIPLES.get(self.name) or f"{self.name.removesuffix('e')}ed"
-
-    @property
-    def states(self) -> tuple[JobState, ...]:
-        """The states of jobs that it is for."""
-        return STATES.get(self.name, STATES["edit"]) if self.on_job and self.method != "GET" else ()
-
-    @property
-    def on_job(self) -> bool:
-        """Whether its path names a job."""
-        return self.path.startswith("jobs/{")
-
-    @cached_property
-    def _hints(self) -> dict[str, Any]:
-        return get_type_hints(self.function, include_extras=True)
-
-    @property
     def returns(self) -> Any:
         """The type of its answer."""
-        return self._hints["return"]
+        return get_type_hints(self.function, include_extras=True)["return"]
 
     @cached_property
     def target(self) -> Parameter | None:
@@ -264,8 +230,9 @@ class Action:
     @cached_property
     def everything(self) -> list[Parameter]:
         """All its parameters."""
+        hints = get_type_hints(self.function, include_extras=True)
         found = list(inspect.signature(self.function).parameters.values())[1:]
-        return [Parameter.of(each.name, self._hints[each.name], each.default) for each in found]
+        return [Parameter.of(each.name, hints[each.name], each.default) for each in found]
 
     def document(self, target: str | None, answer: Any) -> Any:
         """The answer as an object."""
