@@ -88,8 +88,7 @@ def signals_command() -> None:
     answer(found, _lines(found))
 
 
-COMMANDS = (doctor,)
-SIGNALS = (signals_command,)
+COMMANDS = (doctor, signals_command)
 
 
 def _lines(found: Signals) -> Iterator[str]:

@@ -26,7 +26,6 @@ from windlass.cli import (
     serve,
     settings,
     store,
-    tail,
     top,
     up,
     work,
@@ -98,9 +97,9 @@ def cli(ctx: click.Context) -> None:
 # In the order of use, which is the order of the help.
 for each in (
     *(*up.COMMANDS, *serve.COMMANDS, *work.COMMANDS, *produce.COMMANDS, *jobs.COMMANDS, *top.COMMANDS),
-    *(*tail.COMMANDS, *actions.COMMANDS, *dlq.COMMANDS, *settings.FLOW, *schedules.COMMANDS),
+    *(*actions.COMMANDS, *dlq.COMMANDS, *settings.FLOW, *schedules.COMMANDS),
     *(*settings.COMMANDS, *access.COMMANDS, *store.COMMANDS, *metrics.COMMANDS, *doctor.COMMANDS),
-    *(*doctor.SIGNALS, *metrics.PLANNING, completion),
+    *(*metrics.PLANNING, completion),
 ):
     cli.add_command(each)
 

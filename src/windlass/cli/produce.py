@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from itertools import islice
 from typing import IO, Any
@@ -16,22 +16,24 @@ import msgspec
 from windlass import connect
 from windlass.checks import read_moment
 from windlass.cli.commands import command, moment, option, options, rate, span
-from windlass.cli.screen import ago, progress
-from windlass.cli.session import answer, session
-from windlass.cli.tail import follow, tell_of_shell
+from windlass.cli.jobs import error_line
+from windlass.cli.screen import ago, one_line, progress
+from windlass.cli.session import answer, end, session
 from windlass.errors import (
     InvalidValue,
     KeyConflict,
     Refused,
     StoreError,
     UnknownType,
+    WaitTimeout,
     WindlassError,
     must_be,
 )
-from windlass.job import NewJob, View
-from windlass.ops import Pace
+from windlass.job import Job, JobState, NewJob, View
+from windlass.ops import Ops, Pace
 from windlass.ops.document import job_document, plain
-from windlass.ops.words import count
+from windlass.ops.explain import START_SHELL
+from windlass.ops.words import count, start_worker
 from windlass.payload import parse
 from windlass.queue import JobHandle, Queue
 from windlass.registry import SHELL
@@ -376,3 +378,65 @@ _WHEN: dict[View | None, str] = {
     View.WAITING: ", waits for others",
     View.UNREADABLE: ", waits for a worker that can read its payload",
 }
+
+
+# --- to its end ---------------------------------------------------------------------------------
+
+
+def follow(handle: JobHandle) -> None:
+    """Tell each failed attempt as it happens; at the end show the output and exit 0 or 1."""
+    here = session()
+    ops = here.queue_ops()
+    # A key that may only produce is not told who works.
+    with suppress(Refused):
+        if not any(worker.alive for worker in ops.workers()):
+            start = start_worker([handle.get().type])
+            _say(f"no worker is running: start one with {start}, in another terminal")
+    tell_of_shell(ops, handle.get())
+    job = _to_the_end(handle, ops)
+    output = job.history[-1].output if job.history else None
+    if here.json:
+        answer({**plain(job_document(job, ops.now())), "created": handle.created}, ())
+    elif output is not None:
+        # What the last attempt said, each stream where it belongs.
+        click.echo(output.stdout, nl=False)
+        click.echo(output.stderr, nl=False, err=True)
+    if job.state is not JobState.COMPLETED:
+        attempts = count(job.attempts, "attempt")
+        _say(f"{job.id} is {job.state} after {attempts}; windlass show {job.id} tells all")
+        end(1)
+
+
+def tell_of_shell(ops: Ops, job: Job) -> None:
+    """Say so if no running worker takes a shell job: workers run them where they are told to."""
+    if job.type != SHELL or job.state is not JobState.PENDING:
+        return
+    with suppress(Refused):
+        found = ops.explain(job.id)
+        if any(START_SHELL in text for text in (found.sentence, *found.also)):
+            _say(f"no running worker takes this shell job: {START_SHELL}")
+
+
+def _to_the_end(handle: JobHandle, ops: Ops) -> Job:
+    reported = 0
+    while True:
+        try:
+            job = handle.wait(timeout=_BETWEEN_LOOKS)
+        except WaitTimeout:
+            job = handle.get()
+        for attempt in job.history:
+            if attempt.claim > reported and attempt.outcome != JobState.COMPLETED:
+                what = one_line(error_line(attempt.error)) or attempt.outcome
+                waits = attempt is job.history[-1] and job.state is JobState.PENDING
+                again = f"; next attempt {ago(job.run_at, ops.now())}" if waits else ""
+                _say(f"attempt {attempt.number} of {job.max_attempts}: {what}{again}")
+                reported = attempt.claim
+        if job.ended:
+            return job
+
+
+def _say(message: str) -> None:
+    click.echo(f"windlass: {message}", err=True)
+
+
+_BETWEEN_LOOKS = 0.5

@@ -1,7 +1,8 @@
-"""A live screen of what runs."""
+"""What happens now: a live screen, or a line for each event."""
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import shutil
@@ -12,18 +13,22 @@ import tty
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
-from typing import NamedTuple
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
 import click
 
-from windlass.cli.commands import command, option
+from windlass import connect
+from windlass.cli.commands import command, option, span
 from windlass.cli.jobs import COLOURS, error_line
-from windlass.cli.screen import Cell, Row, Screen, age, ago, cut, number, one_line, size
+from windlass.cli.screen import Cell, Row, Screen, age, ago, cut, number, one_line, size, took
 from windlass.cli.session import Session, answer, session
+from windlass.clock import SystemClock
 from windlass.job import Job, JobState, View
 from windlass.ops import Ops, Overview, TypeStatus, WorkerHealth
-from windlass.ops.document import job_document, worker_document
+from windlass.ops.document import encode, job_document, worker_document
+from windlass.ops.search import STATES, read_filter
+from windlass.ops.tail import Event, Tail, held_now, listed_now
 from windlass.ops.words import count, start_worker
 
 
@@ -294,4 +299,87 @@ _LATER = (View.SCHEDULED, View.RETRYING, View.WAITING, View.UNREADABLE)
 _ALWAYS = {View.DUE, JobState.PROCESSING, JobState.DEAD}
 _TYPE_HEAD = ("TYPE", "DUE", "OLDEST", "LATER", "RUNNING", "DEAD", "WORKERS", "")
 _WORKER_HEAD = ("WORKER", "STATE", "BUSY", "DONE", "DONE/S", "FAILED", "BEAT", "MEMORY")
-COMMANDS = (top,)
+
+
+# --- one event after the other ------------------------------------------------------------------
+
+
+@command("""
+    windlass tail
+    windlass tail --failures
+    windlass tail --type send_email --state completed --state dead
+    windlass tail --tenant acme --json
+    windlass tail --db https://jobs.example
+""")
+@option("--type TYPE", "Jobs of this type; may be repeated.", name="types", multiple=True)
+@option(
+    "--state STATE",
+    "Only what brings a job into this state; may be repeated.",
+    name="states",
+    multiple=True,
+    type=click.Choice(STATES),
+)
+@option("--tenant NAME", "Jobs of this tenant.")
+@option("--failures", "Only attempts that fail.")
+@option("--for DURATION", "So long; else until Ctrl-C.", name="lasting", type=span)
+def tail(types: tuple[str, ...], tenant: str | None, lasting: timedelta | None, **given: Any) -> None:
+    """What happens to jobs, as it happens: enqueued, started, completed, failed, dead, changed by people.
+
+    It looks once a second. Where more happens than a screen can show, it shows a part of it and says so;
+    failures are shown before all else.
+    """
+    here = session()
+    where = read_filter(types=types, tenant=tenant)
+    running = listed_now if connect.is_http(here.config.database_url) else held_now
+    following = Tail(here.ops(), where, running=running, **given)
+    clock, pause = SystemClock(), threading.Event()
+    if lasting is None:
+        click.echo(f"windlass: follows {here.place}; Ctrl-C ends it", err=True)
+    until = math.inf if lasting is None else clock.monotonic() + lasting.total_seconds()
+    try:
+        while clock.monotonic() < until:
+            pause.wait(min(_EVERY, max(0.0, until - clock.monotonic())))
+            _show(here, following)
+    except KeyboardInterrupt:
+        return
+
+
+def _show(here: Session, following: Tail) -> None:
+    for event in following.look():
+        click.echo(_as_json(event) if here.json else _as_line(here, event))
+    sys.stdout.flush()
+    if following.flooded and not here.json:
+        click.echo("(more happens than is shown)", err=True)
+
+
+def _as_json(event: Event) -> str:
+    document = {
+        "at": event.at,
+        "what": event.what,
+        "attempt": event.attempt,
+        "seconds": event.ran,
+        "by": event.by,
+        "error": event.error,
+        "job": job_document(event.job, event.at),
+    }
+    # On one line, as programs read it.
+    return " ".join(encode(document).split("\n"))
+
+
+def _as_line(here: Session, event: Event) -> str:
+    job = event.job
+    parts = [
+        f"attempt {event.attempt}/{job.max_attempts}" if event.attempt else "",
+        f"in {took(event.ran)}" if event.ran is not None else "",
+        f"by {one_line(event.by)}" if event.by else "",
+        one_line(job.key or ""),
+        f"tenant {one_line(job.tenant)}" if job.tenant else "",
+        one_line(error_line(event.error)),
+    ]
+    text = "  ".join(part for part in parts if part)
+    line = f"{event.at:%H:%M:%S}  {event.what:<10}  {one_line(job.type):<20}  {job.id}  {text}".rstrip()
+    shown = line if here.screen.width is None else cut(line, here.screen.width)
+    return here.screen.paint(shown, COLOURS.get(event.what))
+
+
+COMMANDS = (top, tail)
