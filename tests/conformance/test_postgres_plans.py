@@ -165,7 +165,9 @@ def literal(value: object) -> str:
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_a_hot_statement_keeps_to_its_indexes(crowded: str, name: str, request: pytest.FixtureRequest) -> None:
+def test_a_hot_statement_keeps_to_its_indexes(
+    crowded: str, name: str, request: pytest.FixtureRequest
+) -> None:
     use, values = VALUES[name]
     if "few among" in request.node.name:
         # The vacuum after the statement before this one has removed the dead rows.

@@ -17,8 +17,8 @@ from windlass.connect import Opened
 from windlass.errors import InvalidPayload, InvalidValue, JobNotFound, WorkerNotFound, WrongState
 from windlass.job import Error, JobState, NewJob, Reason, TypeInfo
 from windlass.ops import Ops
-from windlass.ops.signals import judged
 from windlass.ops.overview import Overview, local_workers
+from windlass.ops.signals import judged
 from windlass.ops.verdict import Cause
 from windlass.outcome import Again, Dead
 from windlass.store.engine import Settlement, Want

@@ -170,6 +170,10 @@ class FlowVerbs(Verbs):
         """Set a run-time setting; it holds until it is set again or reset."""
         self.set_settings({name: value}, why=why)
 
+    def reset_setting(self, name: str, *, why: str = "") -> None:
+        """Forget what was set: code or default hold again."""
+        self.set_settings({name: None}, why=why)
+
     @Action(
         "PUT settings",
         command="config set",
