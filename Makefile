@@ -7,7 +7,7 @@ DEV := "$(PYTHON)" scripts/dev.py
 .DEFAULT_GOAL := help
 .PHONY: help run test test-fast check format shape words setup lock docs kill-run kill-commit schedule-run move-run two-hosts bad-company shutdown-matrix suspects churn growth at-size held-xmin
 .PHONY: siege limit-storm unique-storm breaker-walk fairness server-kill foreign-workers contract bad-day
-.PHONY: bench bench-quick bench-self examples screenshots
+.PHONY: bench bench-quick bench-pairs bench-self examples screenshots
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/'
@@ -107,6 +107,9 @@ bench: ## Side by side with the others: bench/report.md; ARGS=--minutes=20 for l
 
 bench-quick: ## Has anything become slower since the committed results? Under five minutes
 	@$(DEV) bench quick $(ARGS)
+
+bench-pairs: ## Is this tree slower than an earlier commit? ARGS="--against COMMIT": 21 pairs in turn, on both stores
+	@$(DEV) bench pairs $(ARGS)
 
 bench-self: ## Measure this tree alone, as `windlass bench` does for users, on both stores; says which aims are met
 	@$(DEV) bench self $(ARGS)

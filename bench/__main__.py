@@ -1,4 +1,4 @@
-"""The proving ground's command line: `python -m bench run | quick | report | self`."""
+"""The proving ground's command line: `python -m bench run | quick | pairs | report | self`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import cases, contenders, environments, machine, quick, report, summary
+from bench import cases, contenders, environments, machine, pairs, quick, report, summary
 from bench.client import Failed
 from bench.contenders import Contender
 from bench.drive.contract import Cannot
@@ -30,6 +30,7 @@ def main(argv: list[str]) -> int:
         commands: dict[str, Callable[[argparse.Namespace], int]] = {
             "run": _run,
             "quick": _quick,
+            "pairs": _pairs,
             "report": _report,
             "self": _self,
         }
@@ -64,6 +65,11 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         "quick", help="compare ourselves with the last results, in under five minutes"
     )
     short.add_argument("--save", action="store_true", help="make these the results to compare with")
+    turns = commands.add_parser("pairs", help="compare this tree with an earlier commit, turn by turn")
+    turns.add_argument("--against", metavar="COMMIT", required=True, help="the commit to compare with")
+    turns.add_argument("--pairs", type=int, default=pairs.PAIRS, help="how many pairs of each measure")
+    turns.add_argument("--store", choices=("sqlite", "postgres"), help="one store only")
+    turns.add_argument("--only", choices=[each.name for each in pairs.MEASURES], help="one measure only")
     commands.add_parser("report", help="write the report anew from the last results")
     alone = commands.add_parser("self", help="`windlass bench` on a file, then on a server of our own")
     alone.add_argument("--scale", type=float, default=1.0, help="more or fewer jobs than usual")
@@ -115,6 +121,19 @@ def _install(who: list[Contender]) -> None:
             environments.python_for(
                 each.pins, each.python, tell=lambda line: print(f"bench: {line}", flush=True)
             )
+
+
+def _pairs(options: argparse.Namespace) -> int:
+    stores: list[contenders.StoreKind] = [options.store] if options.store else ["sqlite", "postgres"]
+    with Places() as places:
+        return pairs.compare(
+            places,
+            options.against,
+            stores=stores,
+            only=options.only,
+            count=options.pairs,
+            tell=lambda line: print(line, flush=True),
+        )
 
 
 def _keep_shares(found: quick.Shares) -> bool:

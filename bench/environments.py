@@ -26,18 +26,22 @@ class NotInstalled(Exception):
 
 
 def python_for(
-    pins: str, oldest: tuple[int, int] | None = None, tell: Callable[[str], None] = lambda _: None
+    pins: str,
+    oldest: tuple[int, int] | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+    source: Path = ROOT,
 ) -> Path:
-    """The Python of a peer's environment, with exactly what its pins say."""
+    """The Python of a peer's environment, with exactly what its pins say. Ours has the code of `source`."""
     with _making:
         base = sys.executable if oldest is None or sys.version_info >= oldest else _newer(oldest)
         wanted = (PINS / f"{pins}.txt").read_text()
-        stamp = hashlib.sha256((wanted + sys.version + base).encode()).hexdigest()[:12]
+        made_of = wanted + sys.version + base + ("" if source == ROOT else str(source))
+        stamp = hashlib.sha256(made_of.encode()).hexdigest()[:12]
         folder = KEPT / "environments" / f"{pins}-{stamp}"
         python = folder / "bin" / "python"
         if not (folder / "complete").exists():
             tell(f"installing {pins}")
-            _make(base, folder, PINS / f"{pins}.txt")
+            _make(base, folder, PINS / f"{pins}.txt", source)
             (folder / "complete").touch()
     return python
 
@@ -63,7 +67,7 @@ def _candidates(major: int, minor: int) -> Iterator[str]:
         yield from (str(each) for each in sorted(kept.glob(f"*/bin/{name}")))
 
 
-def _make(base: str, folder: Path, pins: Path) -> None:
+def _make(base: str, folder: Path, pins: Path, source: Path) -> None:
     python = folder / "bin" / "python"
     words = [base, "-m", "venv", "--clear", str(folder)]
     made = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -72,7 +76,7 @@ def _make(base: str, folder: Path, pins: Path) -> None:
     _pip(python, "-r", str(pins))
     if pins.stem == "windlass":
         # The build tool is one of the pins, so that this step fetches nothing.
-        _pip(python, "--no-build-isolation", "-e", str(ROOT))
+        _pip(python, "--no-build-isolation", "-e", str(source))
 
 
 def _pip(python: Path, *what: str) -> None:

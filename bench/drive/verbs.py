@@ -68,6 +68,7 @@ def drain(
             workers.start(concurrency=concurrency)
         workers.await_ready(processes)
         say("begin")
+        used = workers.usage().cpu_seconds
         begun = time.perf_counter()
         workers.open_gate()
         while True:
@@ -79,7 +80,8 @@ def drain(
                 raise TimeoutError(f"{count} jobs were not done within {_LONGEST_DRAIN:g} s")
             time.sleep(max(_POLL_SECONDS, _RARELY * (time.perf_counter() - asked)))
         took = time.perf_counter() - begun
-    return {"rate": count / took, "seconds": took, "count": count}
+        cpu = (workers.usage().cpu_seconds - used) / count
+    return {"rate": count / took, "seconds": took, "count": count, "cpu": cpu}
 
 
 def crowd(driver: Driver, say: Say, *, kind: str, count: int) -> Figures:
@@ -173,9 +175,10 @@ def _produce_as_threads(driver: Driver, seconds: float, producers: int) -> Figur
             mine.append(now - before)
 
     if producers == 1:
-        begun = time.perf_counter()
+        begun, used = time.perf_counter(), time.process_time()
         produce(taken[0])
-        return _produced(taken, time.perf_counter() - begun)
+        cpu = (time.process_time() - used) / len(taken[0])
+        return _produced(taken, time.perf_counter() - begun) | {"cpu": cpu}
     threads = [threading.Thread(target=produce, args=(mine,)) for mine in taken]
     for thread in threads:
         thread.start()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -19,7 +19,7 @@ from windlass.store.sqlite.store import SqliteStore
 from windlass.store.store import Store
 from windlass.url import ALLOWED, HTTP, POSTGRES, FileName, without_password
 from windlass.url import check as check_url
-from windlass.wakeup import Listen, LocalWakeup, Wakeup, Watch
+from windlass.wakeup import Listen, Wakeup, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,26 +27,48 @@ if TYPE_CHECKING:
 
     from windlass.clock import Clock
     from windlass.store.migration import Schema
-    from windlass.store.moving import Source, Target
+    from windlass.store.postgres.target import PostgresTarget
     from windlass.store.upkeep import Restored
 
 _SQLITE = "sqlite:///"
+# The two ends of a move.
+Source: TypeAlias = SqliteSource
+if TYPE_CHECKING:
+    Target: TypeAlias = PostgresTarget
 # How many seconds we wait for somebody else's write.
 PATIENCE = 30.0
 
 
-class Opened(msgspec.Struct, frozen=True):
-    """A store and the hints that belong to it."""
+# What producers ask, and operators for jobs: a store, or a server in front of one.
+Front = Store | RemoteStore
 
-    store: Store
+
+def direct(front: Front) -> Store:
+    """The store itself; Refused if there is a server in front of it."""
+    if isinstance(front, RemoteStore):
+        raise Refused(
+            f"this needs the store itself, and {front.shown} is a server: run it where the store is"
+        )
+    return front
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """A store, or a server in front of one, and the hints that belong to it."""
+
+    front: Front
     wakeup: Wakeup
-    # A server stands before the store: it has the keys that seal, and its producers need none.
+    # The front is a server: it has the keys that seal, counts what waits, and knows the types.
     served: bool = False
+
+    @property
+    def store(self) -> Store:
+        """The store itself."""
+        return direct(self.front)
 
     def close(self) -> None:
         """Let go of both."""
         self.wakeup.close()
-        self.store.close()
+        self.front.close()
 
 
 def open(
@@ -64,11 +86,11 @@ def open(
     if is_postgres(url):
         return _open_postgres(url, create=create, clock=clock, patience=patience, migrations=migrations)
     if is_http(url):
-        return Opened(RemoteStore(url, patience=patience), LocalWakeup(), served=True)
+        return Opened(RemoteStore(url, patience=patience), Wakeup(), served=True)
     path = sqlite_path(url)
     store = SqliteStore(path, clock=clock, create=create, patience=patience, migrations=migrations)
     version = store.watch()
-    return Opened(store, LocalWakeup() if version is None else Watch(version))
+    return Opened(store, Wakeup() if version is None else Watch(version))
 
 
 def open_alone(url: str, *, clock: Clock) -> Opened:
@@ -76,7 +98,7 @@ def open_alone(url: str, *, clock: Clock) -> Opened:
     store = open(url, clock=clock).store
     # No commit notifies by itself either: who enqueues would take it for notified.
     store.wake_with(lambda: None)
-    return Opened(store, LocalWakeup())
+    return Opened(store, Wakeup())
 
 
 def migrate(
@@ -107,18 +129,18 @@ def restore(url: str, backup: str) -> Restored:
     return health.restore(sqlite_path(url), backup, patience=PATIENCE)
 
 
-def source(url: str) -> Source:
+def source(url: str) -> SqliteSource:
     """The store behind a URL, to be moved away from."""
     if is_postgres(url) or sqlite_path(url) == MEMORY:
         raise must_be("store to be moved", shown(url), "a file of SQLite")
     return SqliteSource(sqlite_path(url), patience=PATIENCE)
 
 
-def target(url: str) -> Target:
+def target(url: str) -> PostgresTarget:
     """The store behind a URL, to be moved to; an empty database is given its schema."""
     if not is_postgres(url):
         raise must_be("--to", without_password(url), "postgresql://user@host/database")
-    found: Target = _postgres().target.PostgresTarget(url)
+    found: PostgresTarget = _postgres().target.PostgresTarget(url)
     return found
 
 
@@ -201,32 +223,22 @@ def _open_postgres(url: str, **options: Any) -> Opened:
     store = _postgres().store.PostgresStore(url, **options)
     listener = store.listener
     if listener is None:
-        local = LocalWakeup()
+        local = Wakeup()
         store.wake_with(local.notify)
         return Opened(store, local)
     wakeup = Listen(listener)
-    store.wake_with(wakeup.notify, first=wakeup.first, here=wakeup.tell_here)
+    store.wake_with(wakeup.notify, first=wakeup.first, here=wakeup.notify_here)
     return Opened(store, wakeup)
 
 
-class _Postgres(NamedTuple):
-    """The parts of the store that are asked for by name here."""
-
-    address: ModuleType
-    guests: ModuleType
-    schema: ModuleType
-    store: ModuleType
-    target: ModuleType
-
-
-def _postgres() -> _Postgres:
+def _postgres() -> ModuleType:
     """The driver is an extra, imported only by who needs it."""
     try:
-        from windlass.store.postgres import address, guests, schema, store, target  # noqa: PLC0415 - see above
+        from windlass.store import postgres  # noqa: PLC0415 - see above
     except ImportError as error:
         if error.name is None or not error.name.startswith("psycopg"):
             raise
         raise StoreUnavailable(
             "PostgreSQL needs its driver, which is not installed: pip install 'windlass[postgres]'"
         ) from None
-    return _Postgres(address, guests, schema, store, target)
+    return postgres

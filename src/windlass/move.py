@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import msgspec
@@ -14,7 +15,10 @@ from windlass.errors import Refused, StoreError, StoreMoved
 from windlass.ops import Ops
 from windlass.ops.words import count
 from windlass.store.fleet import WorkerInfo
-from windlass.store.moving import TABLES, Batch, Mark, Place, Source, State, Sum, Target, add_up
+from windlass.store.moving import TABLES, Batch, Mark, Place, State, Sum, add_up
+
+if TYPE_CHECKING:
+    from windlass.connect import Source, Target
 
 _BETWEEN_LOOKS = 0.2
 _MOST_NAMED = 3

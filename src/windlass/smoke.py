@@ -14,7 +14,7 @@ from windlass.clock import SystemClock
 from windlass.config import ring
 from windlass.errors import WaitTimeout, WindlassError
 from windlass.job import Job, JobState
-from windlass.ops import Ops
+from windlass.ops.remote import verbs_on
 from windlass.queue import JobHandle, Queue
 from windlass.registry import Handler
 from windlass.worker.verifier import ask
@@ -50,7 +50,7 @@ def smoke(
     A sample is tried once: a retry that helps would hide what was wrong.
     """
     until = _CLOCK.monotonic() + within.total_seconds()
-    known = queue.store.types()
+    known = queue.front.types()
     begun = {name: _begin(queue, name, _sample(queue, name, known)) for name in types}
     done: list[Smoked] = []
     for name, handle in begun.items():
@@ -62,7 +62,7 @@ def smoke(
 
 def with_samples(queue: Queue) -> list[str]:
     """The types that have a sample, in the code or, as told by workers, in the store."""
-    known = queue.store.types()
+    known = queue.front.types()
     names = sorted({*known, *queue.registry.names()})
     return [name for name in names if _sample(queue, name, known) is not None]
 
@@ -100,7 +100,7 @@ def _follow(queue: Queue, name: str, handle: JobHandle, until: float) -> Smoked:
     if job.state is not JobState.COMPLETED:
         detail = f"{job.state}: {job.error.message}" if job.error else job.state.value
         if job.state is JobState.DEAD:
-            Ops(queue.store).discard(job.id, why=_WHY)
+            verbs_on(queue.front).discard(job.id, why=_WHY)
         return Smoked(outcome="failed", ok=False, detail=detail, **facts)
     handler = queue.registry.get(name)
     if handler is None or handler.verify is None:
@@ -129,7 +129,7 @@ def _late(queue: Queue, name: str, handle: JobHandle) -> Smoked:
     job = handle.get()
     where = f"running on {job.worker}" if job.state is JobState.PROCESSING else "still waiting"
     if not job.ended:
-        Ops(queue.store).cancel(job.id, why=_WHY)
+        verbs_on(queue.front).cancel(job.id, why=_WHY)
     return Smoked(type=name, outcome="late", ok=False, job=job.id, detail=f"{where}; cancelled")
 
 

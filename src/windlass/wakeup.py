@@ -17,29 +17,10 @@ from windlass.errors import StoreError
 from windlass.loop import Loop
 
 
-class Wakeup(Protocol):
-    """A hint, never the truth: a lost one costs latency, not a job."""
+class Wakeup:
+    """Hints within this process, on the thread of whoever notifies. A lost one costs latency, not a job."""
 
-    @property
-    def deaf(self) -> bool:
-        """Whether hints of other processes are known not to arrive."""
-
-    def notify(self) -> None:
-        """Tell whoever waits in this process; called after a commit that made jobs claimable."""
-
-    def subscribe(self, callback: Callable[[], None]) -> None:
-        """Call `callback` at each hint, on any thread; it must be quick, such as an event's `set`."""
-
-    def unsubscribe(self, callback: Callable[[], None]) -> None:
-        """Call it no more."""
-
-    def close(self) -> None:
-        """Stop listening."""
-
-
-class LocalWakeup:
-    """Calls whoever subscribed, on the thread of whoever notifies."""
-
+    # Whether hints of other processes are known not to arrive.
     deaf = False
 
     def __init__(self) -> None:
@@ -48,7 +29,7 @@ class LocalWakeup:
         self._callbacks: tuple[Callable[[], None], ...] = ()
 
     def notify(self) -> None:
-        """Tell whoever waits in this process."""
+        """Tell whoever waits; called after a commit that made jobs claimable."""
         for callback in self._callbacks:
             callback()
 
@@ -63,7 +44,7 @@ class LocalWakeup:
             self._callbacks = tuple(other for other in self._callbacks if other != callback)
 
     def close(self) -> None:
-        """Forget everybody."""
+        """Forget everybody, and stop listening."""
         with self._lock:
             self._callbacks = ()
 
@@ -73,30 +54,21 @@ _EVERY = timedelta(milliseconds=20)
 _PATIENCE = 10
 
 
-class Watch:
+class Watch(Wakeup):
     """Notifies when a version number moves; looks at it only while somebody has subscribed."""
 
-    deaf = False
-
     def __init__(self, version: Callable[[], int], *, every: timedelta = _EVERY) -> None:
+        super().__init__()
         self._version = version
         self._every = every
         self._still = 0
-        self._local = LocalWakeup()
-        self._lock = threading.Lock()
-        self._subscribers = 0
         self._seen: int | None = None
         self._loop: Loop | None = None
 
-    def notify(self) -> None:
-        """Tell whoever waits in this process, without waiting for the next look."""
-        self._local.notify()
-
     def subscribe(self, callback: Callable[[], None]) -> None:
         """Call `callback` at each hint, on any thread; it must be quick, such as an event's `set`."""
+        super().subscribe(callback)
         with self._lock:
-            self._local.subscribe(callback)
-            self._subscribers += 1
             if self._loop is None:
                 self._seen = None
                 self._loop = Loop("watch", self.tick, every=self._every)
@@ -104,21 +76,13 @@ class Watch:
 
     def unsubscribe(self, callback: Callable[[], None]) -> None:
         """Call it no more."""
-        with self._lock:
-            self._local.unsubscribe(callback)
-            self._subscribers -= 1
-            ended = self._let_go() if self._subscribers == 0 else None
-        if ended is not None:
-            ended.stop()
+        super().unsubscribe(callback)
+        self._rest()
 
     def close(self) -> None:
         """Stop looking."""
-        with self._lock:
-            self._local.close()
-            self._subscribers = 0
-            ended = self._let_go()
-        if ended is not None:
-            ended.stop()
+        super().close()
+        self._rest()
 
     def tick(self) -> float:
         """Look once; answers when to look again."""
@@ -129,12 +93,17 @@ class Watch:
             moved, self._seen = self._seen is not None, version
             self._still = 0
             if moved:
-                self._local.notify()
+                self.notify()
         return self._every.total_seconds() * (1 if self._still < _PATIENCE else 2)
 
-    def _let_go(self) -> Loop | None:
-        loop, self._loop = self._loop, None
-        return loop
+    def _rest(self) -> None:
+        """Look no more if nobody is left."""
+        with self._lock:
+            loop = None if self._callbacks else self._loop
+            if loop is not None:
+                self._loop = None
+        if loop is not None:
+            loop.stop()
 
 
 log = logging.getLogger("windlass.listen")
@@ -176,7 +145,7 @@ class Source(Protocol):
         """Let go of its connections."""
 
 
-class Listen:
+class Listen(Wakeup):
     """Tells others after a commit, debounced, and hears them once somebody has subscribed.
 
     All of it is a hint: when it fails, workers find their jobs by looking each second. `deaf` says that it
@@ -184,9 +153,8 @@ class Listen:
     """
 
     def __init__(self, source: Source) -> None:
+        super().__init__()
         self._source = source
-        self._local = LocalWakeup()
-        self._lock = threading.Lock()
         self._hearing: Loop | None = None
         self._telling: Loop | None = None
         self._pending = False
@@ -197,7 +165,7 @@ class Listen:
 
     def notify(self) -> None:
         """Tell whoever waits in this process at once, and the others soon."""
-        self._local.notify()
+        super().notify()
         waits, self._pending = self._pending, True
         if self._telling is None:
             self._begin_to_tell()
@@ -219,26 +187,22 @@ class Listen:
         self._told = now
         return True
 
-    def tell_here(self) -> None:
-        """Tell whoever waits in this process; the others have been told."""
-        self._local.notify()
+    # Where the others have been told.
+    notify_here = Wakeup.notify
 
     def subscribe(self, callback: Callable[[], None]) -> None:
         """Call `callback` at each hint, on any thread; it must be quick, such as an event's `set`."""
+        super().subscribe(callback)
         with self._lock:
-            self._local.subscribe(callback)
+            # Heard until the end, also when nobody is left: whoever waited for a job may wait again.
             if self._hearing is None:
                 self._hearing = Loop("listen", self.hear, every=timedelta(0), steady=_STEADY)
                 self._hearing.start()
 
-    def unsubscribe(self, callback: Callable[[], None]) -> None:
-        """Call it no more. Others are heard until the end: whoever waited for a job may wait again."""
-        self._local.unsubscribe(callback)
-
     def close(self) -> None:
         """Tell what has not been told yet, then stop."""
+        super().close()
         with self._lock:
-            self._local.close()
             hearing, self._hearing = self._hearing, None
         for loop in (hearing, self._telling):
             if loop is not None:
@@ -267,7 +231,7 @@ class Listen:
             hint, answered = self._source.hear(_HEAR_SECONDS)
             if hint:
                 # First of all: somebody waits for it.
-                self._local.notify()
+                self.notify_here()
             self._ask(answered=answered)
         except StoreError:
             self._begin_anew()

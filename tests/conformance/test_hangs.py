@@ -13,7 +13,7 @@ from windlass.store.flow import ISOLATED
 from windlass.store.store import Store
 from windlass.upkeep.membership import Watchman
 from windlass.upkeep.reaper import Reaper
-from windlass.wakeup import LocalWakeup
+from windlass.wakeup import Wakeup
 
 STACKS = 'Current thread 0x1 (most recent call first):\n  File "app.py", line 9 in parse'
 HANG = hung(5.0, STACKS)
@@ -25,9 +25,7 @@ def note(store: Store, lease: Lease) -> None:
 
 def reap(store: Store, worker: str, clock: ManualClock) -> None:
     watchman = Watchman(gone=lambda _: False)
-    reaper = Reaper(
-        store, LocalWakeup(), watchman, policy=lambda _: Policy(), clock=clock, ledger=Ledger(store)
-    )
+    reaper = Reaper(store, Wakeup(), watchman, policy=lambda _: Policy(), clock=clock, ledger=Ledger(store))
     reaper.take_over([each for each in store.workers() if each.id == worker])
 
 

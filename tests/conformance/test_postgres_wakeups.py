@@ -174,7 +174,7 @@ def test_a_first_job_whose_wait_for_the_disk_is_cancelled_is_stored_once_and_ans
     monkeypatch.setattr(hot, "flush", cancel)
     with closing(PostgresStore(url)) as store:
         text = "select pg_cancel_backend(pg_backend_pid()), pg_sleep(60), 1 as seq"
-        monkeypatch.setitem(store._statements, "cancel", Statement.of(text))  # noqa: SLF001
+        monkeypatch.setitem(store._tx.keywords["known"], "cancel", Statement.of(text))  # noqa: SLF001
         store.wake_with(lambda: None, first=lambda: not cancelled)
         [answer] = store.enqueue([a_job()])
         assert len(cancelled) == 1

@@ -322,7 +322,9 @@ def test_a_handlers_transaction_is_refused_without_the_log(path: Path, suffix: s
         put_one(store)
         [lease] = take(store)
         path.with_name(path.name + suffix).unlink()
-        within = store.transaction(lambda: Settlement(lease, DONE, timedelta(0)), within=timedelta(seconds=5))
+        within = store.handlers().transaction(
+            lambda: Settlement(lease, DONE, timedelta(0)), within=timedelta(seconds=5)
+        )
         with pytest.raises(StoreUnavailable, match="stop every process"), within:
             raise AssertionError("the handler must not get a connection")
 

@@ -24,7 +24,7 @@ from windlass.store.jobs import Filter
 from windlass.store.schedules import REMEMBERED, FireOutcome
 from windlass.store.store import Store
 from windlass.upkeep.scheduler import Scheduler
-from windlass.wakeup import LocalWakeup
+from windlass.wakeup import Wakeup
 
 ROOT = Path(__file__).parents[2]
 AROUND = timedelta(hours=20)
@@ -251,7 +251,7 @@ def main() -> None:
     """Be a scheduler that looks as often as it can."""
     url, folder = sys.argv[1], Path(sys.argv[2])
     opened = connect.open(url, clock=SharedClock(folder / "clock"))
-    scheduler = Scheduler(opened.store, LocalWakeup())
+    scheduler = Scheduler(opened.store, Wakeup())
     doing = Doing(folder, os.getpid())
     parent = os.getppid()
     while os.getppid() == parent:

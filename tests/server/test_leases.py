@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -171,20 +172,23 @@ def test_a_request_that_is_repeated_before_it_is_answered_is_given_the_same_jobs
 def test_who_hung_up_while_the_same_request_was_under_way_is_told_nothing(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asking: list[dict[tuple[str, str], tuple[object, int]]] = []
+    asking: list[Mapping[tuple[str, str], Any]] = []
     make = remote.Remote.__init__
 
     def made(self: remote.Remote) -> None:
         make(self)
-        asking.append(self._asking)  # type: ignore[arg-type]
+        asking.append(self._asking)
 
     monkeypatch.setattr(remote.Remote, "__init__", made)
     body = b'{"worker":"w1","types":["add"],"request":"r1","wait":"60s"}'
     head = b"POST /api/v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     with shop(store_url) as queue, serving(queue) as house, ThreadPoolExecutor(2) as threads:
 
+        def waiting(lock: Any) -> int:
+            return len(lock._waiters or ())  # noqa: SLF001 - there is no public count
+
         def under_way(count: int) -> None:
-            until(lambda: [many for _, many in asking[0].values()] == [count], f"{count} ask")
+            until(lambda: [1 + waiting(lock) for lock in asking[0].values()] == [count], f"{count} ask")
 
         first = threads.submit(claim, house.caller(), request="r1", wait="60s")
         under_way(1)

@@ -10,7 +10,7 @@ import pytest
 from tests.server.conftest import House, serving, shop
 from tests.waiting import until
 from windlass.job import JobState
-from windlass.ops.remote import RemoteOps
+from windlass.ops.remote import verbs_on
 from windlass.queue import Client
 from windlass.store.jobs import Filter
 
@@ -133,7 +133,7 @@ def test_operators_alone_may_look_and_steer_and_a_tenants_key_its_own(locked: Ho
 def test_the_same_verbs_over_http(house: House) -> None:
     enqueue(house, 20)
     with Client(house.url) as client:
-        operations = RemoteOps(client.store).operations
+        operations = verbs_on(client.front).operations
         counted = operations.count("cancel", Filter(types=("add",)))
         assert (counted.matched, counted.dry_run) == (20, True)
         begun = operations.start("cancel", Filter(types=("add",)), rate=5)

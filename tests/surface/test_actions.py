@@ -18,7 +18,7 @@ from windlass.ops.jobs import Ties
 from windlass.ops.remote import RemoteOps
 from windlass.server.table import ROUTES
 from windlass.store.jobs import Filter
-from windlass.store.store import Store
+from windlass.store.remote import RemoteStore
 
 ROOT = Path(__file__).parents[2]
 TABLE = (ROOT / "docs/how-to/operating.md").read_text(encoding="utf-8")
@@ -87,7 +87,7 @@ def test_an_action_has_its_command_route_line_and_button(declared: Action) -> No
 def test_an_action_is_asked_of_a_server_and_an_odd_answer_is_a_mismatch(declared: Action) -> None:
     server = Server()
     required = [some(each) for each in declared.everything if each.required]
-    act = declared.of(RemoteOps(cast("Store", server)))
+    act = declared.of(RemoteOps(cast("RemoteStore", server)))
     if declared.name == "ties":
         assert act(*required) == Ties()
     else:
@@ -101,5 +101,5 @@ def test_an_action_is_asked_of_a_server_and_an_odd_answer_is_a_mismatch(declared
 def test_a_count_of_a_server_that_does_not_say_whether_it_is_all_is_taken() -> None:
     server = Server()
     server.answer = {"verb": "cancel", "dry_run": True, "matched": 3}
-    counted = RemoteOps(cast("Store", server)).bulk("cancel", Filter(types=("t",)), dry_run=True)
+    counted = RemoteOps(cast("RemoteStore", server)).bulk("cancel", Filter(types=("t",)), dry_run=True)
     assert counted.matched == 3

@@ -10,7 +10,7 @@ import pytest
 from tests.waiting import PATIENCE
 from windlass.errors import StoreUnavailable
 from windlass.loop import Loop
-from windlass.wakeup import Listen, LocalWakeup, Watch
+from windlass.wakeup import Listen, Wakeup, Watch
 
 OFTEN = timedelta(milliseconds=1)
 # Nothing in a test takes so long that what follows were not within the span.
@@ -18,7 +18,7 @@ LONG_SPAN = 10 * PATIENCE
 
 
 def test_everybody_who_subscribed_is_called_until_they_unsubscribe() -> None:
-    wakeup = LocalWakeup()
+    wakeup = Wakeup()
     heard: list[str] = []
 
     def first() -> None:
@@ -41,7 +41,7 @@ def test_a_watch_notifies_when_the_version_moves_and_only_then() -> None:
     version = 41
     heard: list[int] = []
     watch = Watch(lambda: version, every=timedelta(hours=1))
-    watch._local.subscribe(lambda: heard.append(version))  # noqa: SLF001 - to tick by hand, without the thread
+    Wakeup.subscribe(watch, lambda: heard.append(version))  # to tick by hand, without the thread
     watch.tick()
     watch.tick()
     assert heard == [], "where the number stands at first says nothing"
@@ -150,7 +150,7 @@ def test_a_flood_of_hints_is_told_at_once_and_then_rarely(monkeypatch: pytest.Mo
     channel = Channel()
     listen = at_rest(channel)
     heard: list[int] = []
-    listen._local.subscribe(lambda: heard.append(1))  # noqa: SLF001
+    Wakeup.subscribe(listen, lambda: heard.append(1))
     for _ in range(1000):
         listen.notify()
         listen.tell()
@@ -234,7 +234,7 @@ def test_what_is_heard_is_passed_on_and_a_broken_channel_is_known() -> None:
     channel = Channel()
     listen = Listen(channel)
     heard: list[int] = []
-    listen._local.subscribe(lambda: heard.append(1))  # noqa: SLF001
+    Wakeup.subscribe(listen, lambda: heard.append(1))
     listen.hear()
     listen.hear()
     assert (heard, listen.deaf, channel.asked) == ([], False, 1)

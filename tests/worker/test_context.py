@@ -182,7 +182,7 @@ def test_who_has_lost_the_lease_writes_nothing(queue: Queue, url: str) -> None:
     taken = Again(timedelta(0), Error(Reason.LEASE_EXPIRED, message="taken"))
     with (  # noqa: PT012 - the commit at the end is what is refused
         pytest.raises(LeaseLost),
-        queue.store.transaction(lambda: completion(lease), within=timedelta(9)) as connection,
+        queue.store.handlers().transaction(lambda: completion(lease), within=timedelta(9)) as connection,
     ):
         connection.execute("insert into sent values ('ann')")
         if url.startswith("postgres"):
@@ -200,7 +200,7 @@ def test_a_completion_is_written_once(queue: Queue, url: str) -> None:
     for expected in (None, LeaseLost):
         with (
             contextlib.nullcontext() if expected is None else pytest.raises(expected),
-            queue.store.transaction(lambda: completion(lease), within=timedelta(9)) as connection,
+            queue.store.handlers().transaction(lambda: completion(lease), within=timedelta(9)) as connection,
         ):
             connection.execute("insert into sent values ('ann')")
     assert sent(url) == ["ann"]
@@ -213,7 +213,7 @@ def test_the_commit_is_not_the_handlers(queue: Queue, url: str) -> None:
     for end in ("commit", "rollback"):
         with (  # noqa: PT012 - a transaction with something in it
             pytest.raises(wrong),
-            queue.store.transaction(lambda: completion(lease), within=timedelta(9)) as connection,
+            queue.store.handlers().transaction(lambda: completion(lease), within=timedelta(9)) as connection,
         ):
             connection.execute("insert into sent values ('ann')")
             getattr(connection, end)()
@@ -503,9 +503,13 @@ def test_async_store_blocks_are_left_in_order(queue: Queue, url: str) -> None:
 
     async def main() -> None:
         with pytest.raises(ZeroDivisionError):
-            async with queue.store.transaction_async(lambda: completion(lease), within=timedelta(9)):
+            async with queue.store.handlers().transaction_async(
+                lambda: completion(lease), within=timedelta(9)
+            ):
                 raise ZeroDivisionError
-        async with queue.store.transaction_async(lambda: completion(lease), within=timedelta(9)) as it:
+        async with queue.store.handlers().transaction_async(
+            lambda: completion(lease), within=timedelta(9)
+        ) as it:
             answer = it.execute("insert into sent values ('ann')")
             if inspect.isawaitable(answer):
                 await answer

@@ -361,16 +361,15 @@ def _enqueued(request: Request, options: dict[str, Any]) -> JobHandle:
 
 
 def _store(request: Request, options: dict[str, Any]) -> None:
-    queue = session().queue
-    handle = _enqueued(request, options)
-    job, now = handle.get(), queue.store.now()
+    handle, ops = _enqueued(request, options), session().queue_ops()
+    job, now = handle.get(), ops.now()
     when = _WHEN.get(job.view(now), "")
     text = f"enqueued{when.format(ago(job.run_at, now))}"
     if not handle.created:
         text = f"exists already with that key; it is {job.state}"
     document = {**plain(job_document(job, now)), "created": handle.created}
     answer(document, f"{job.id}  {job.type} {text}")
-    tell_of_shell(session().queue_ops(), job)
+    tell_of_shell(ops, job)
 
 
 _WHEN: dict[View | None, str] = {

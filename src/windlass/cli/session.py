@@ -19,12 +19,10 @@ from windlass.config import Config, Source, variable
 from windlass.errors import must_be
 from windlass.ops import Ops
 from windlass.ops.document import encode
-from windlass.ops.remote import RemoteOps
+from windlass.ops.remote import verbs_on
 from windlass.queue import Queue
 from windlass.registry import shell_handler
-from windlass.store.store import Store
 from windlass.url import without_password
-from windlass.wakeup import Wakeup
 
 
 class AppError(click.ClickException):
@@ -137,11 +135,11 @@ class Session:
         url = self.queue.url if self.config.app else self.config.database_url
         opened = connect.open(url, create=create)
         at_end(opened.close)
-        return _verbs(opened.store, opened.wakeup, served=opened.served)
+        return verbs_on(opened.front, opened.wakeup)
 
     def queue_ops(self) -> Ops:
         """The same on the store that the queue has open."""
-        return _verbs(self.queue.store, self.queue.wakeup, served=connect.is_http(self.queue.url))
+        return verbs_on(self.queue.front, self.queue.wakeup)
 
     def _app_queue(self, app: str) -> Queue:
         """The application's own queue, on its own store: on another one its jobs would never be seen.
@@ -201,8 +199,3 @@ def end(code: int) -> None:
 def at_end(call: Callable[[], None]) -> None:
     """Have this done when the command is over."""
     click.get_current_context().find_root().call_on_close(call)
-
-
-def _verbs(store: Store, wakeup: Wakeup, *, served: bool) -> Ops:
-    """The verbs on a store; behind a server, those that its API has."""
-    return RemoteOps(store) if served else Ops(store, wakeup=wakeup)

@@ -87,7 +87,7 @@ def set_command(name: str, value: str | None, reset: bool, why: str) -> None:
     if value is None:
         answer({"name": name, "reset": True}, f"{name}: reset")
         return
-    if job_type is not None and job_type not in owners(ops.store.types()):
+    if job_type is not None and job_type not in owners(ops.front.types()):
         kind = "limit_key" if job_type.startswith(KEY) else "type"
         owner = f"{kind} {job_type.removeprefix(KEY)!r}"
         click.echo(f"windlass: no {owner} is known yet; the setting holds once there is one", err=True)

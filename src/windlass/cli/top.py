@@ -86,7 +86,7 @@ class Rates(NamedTuple):
 
 def look(ops: Ops) -> Sight:
     """See how things stand."""
-    return Sight(ops.status(), ops.workers(), ops.store.failures(limit=_HEIGHT))
+    return Sight(ops.status(), ops.workers(), ops.front.failures(limit=_HEIGHT))
 
 
 def rates(before: Sight | None, after: Sight) -> Rates | None:

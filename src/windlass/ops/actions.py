@@ -35,6 +35,7 @@ from typing import (
 import msgspec
 
 from windlass.clock import Clock, SystemClock
+from windlass.connect import Front, direct
 from windlass.errors import must_be
 from windlass.store.jobs import STATES, Counts
 from windlass.store.store import Store
@@ -287,14 +288,19 @@ class Verbs:
     # Given: actions are done there, and not on the store.
     remote: Remote | None = None
 
-    def __init__(self, store: Store, **options: Unpack[Options]) -> None:
-        self.store = store
+    def __init__(self, front: Front, **options: Unpack[Options]) -> None:
+        self.front = front
         self._wakeup = options.get("wakeup")
         self._by = options.get("by")
         self._clock = options.get("clock") or SystemClock()
-        self._counts = options.get("counts") or store.counts
+        self._counts = options.get("counts") or (lambda: self.store.counts())  # noqa: PLW0108 - a server has none
         self._request_id = options.get("request_id", "")
         self._sent = options.get("sent", False)
+
+    @property
+    def store(self) -> Store:
+        """The store itself; Refused where only a server can be reached."""
+        return direct(self.front)
 
     @cached_property
     def _who(self) -> str:

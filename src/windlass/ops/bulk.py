@@ -109,12 +109,14 @@ class Operations(Verbs):
 
     def follow(self, operation_id: str, progress: Callable[[Operation], None] = lambda _: None) -> Operation:
         """Come back when an operation has ended; carry it here while no other process does."""
-        carrier = Carrier(self.store, self._wakeup, only=operation_id, clock=self._clock)
+        carrier = None
+        if self.remote is None:
+            carrier = Carrier(self.store, self._wakeup, only=operation_id, clock=self._clock)
         rest: float | None = None
         never = threading.Event()
         try:
             while True:
-                if self.remote is None:
+                if carrier is not None:
                     rest = carrier.tick()
                 found = self.show(operation_id)
                 progress(found)
@@ -122,7 +124,8 @@ class Operations(Verbs):
                     return found
                 never.wait(_LOOK_SECONDS if rest is None else rest)
         finally:
-            carrier.let_go()
+            if carrier is not None:
+                carrier.let_go()
 
     @Action(
         "POST operations/{id}/pause",

@@ -379,7 +379,7 @@ class OncallVerbs(Verbs):
         """Jobs, newest first. A search that is not over in time ends early: its `next` goes on with it."""
         if not 1 <= limit <= LONGEST_PAGE:
             raise must_be("limit", limit, f"between 1 and {LONGEST_PAGE}")
-        return find_within(self.store, where, limit=limit, cursor=cursor, within=within, clock=self._clock)
+        return find_within(self.front, where, limit=limit, cursor=cursor, within=within, clock=self._clock)
 
     @Action("GET dlq/groups", command="dlq list", operation="list_dead_groups")
     def dead_groups(self, types: Types = ()) -> DeadGroups:

@@ -86,7 +86,7 @@ class FlowVerbs(Verbs):
     def _broken(self, name: str) -> str:
         """The breaker that stands before a type: a shared one, if it shares a key."""
         limited = self._limited(name)
-        info = self.store.types().get(limited)
+        info = self.front.types().get(limited)
         return KEY + _key(info) if info is not None and _key(info) else limited
 
     def limit(self, name: str, changes: dict[str, str] | None = None) -> Limit:
@@ -94,12 +94,12 @@ class FlowVerbs(Verbs):
 
         `changes` are settings that are about to be stored.
         """
-        types = self.store.types()
+        types = self.front.types()
         known = types.get(name)
         said = None if known is None else limit_from(known.options)
         if name.startswith(KEY):
             said = key_limits(types.values()).get(name.removeprefix(KEY))
-        return read(self.store.settings() | (changes or {})).limit(name, said)
+        return read(self.front.settings() | (changes or {})).limit(name, said)
 
     def set_limit(self, name: str, bounds: Mapping[str, str], *, why: str = "") -> Limit:
         """Set bounds by name (concurrency, rate, burst, tenant_concurrency; `none` lifts one)."""
@@ -112,7 +112,7 @@ class FlowVerbs(Verbs):
 
     def reset_limit(self, name: str, *, why: str = "") -> Limit:
         """Forget what was set: the limits in code hold again."""
-        limited, stored = self._limited(name), self.store.settings()
+        limited, stored = self._limited(name), self.front.settings()
         ours = [f"{limited}.{bound}" for bound in BOUNDS if f"{limited}.{bound}" in stored]
         self.set_settings(dict.fromkeys(ours), why=why)
         return self.limit(name)
@@ -125,9 +125,9 @@ class FlowVerbs(Verbs):
     def _known_key(self, name: str) -> str:
         """A key that types share, or that something was set for when they did: that can be lifted yet."""
         key = check_limit_key(name.removeprefix(KEY))
-        shared = {_key(info) for info in self.store.types().values()} - {""}
+        shared = {_key(info) for info in self.front.types().values()} - {""}
         if key not in shared and name not in self.store.switches().breakers:
-            stored = self.store.settings()
+            stored = self.front.settings()
             if not any(f"{name}.{setting}" in stored for setting in PER_TYPE):
                 known = ", ".join(sorted(shared)) or "none"
                 raise Refused(f"no type has the limit_key {key!r}; known keys: {known}")
@@ -135,7 +135,7 @@ class FlowVerbs(Verbs):
 
     def _refuse_idle(self, changes: Mapping[str, str | None]) -> None:
         """Refuse to set what would hold for nobody: types that share a key have its breaker, and no other."""
-        types = self.store.types()
+        types = self.front.types()
         for name, text in changes.items():
             job_type, setting = split(name)
             info = None if job_type is None else types.get(job_type)
@@ -144,7 +144,7 @@ class FlowVerbs(Verbs):
                 raise must_be("setting", name, allowed)
 
     def _known_type(self, job_type: str) -> str:
-        known = self.store.types()
+        known = self.front.types()
         if check_type(job_type) not in known and job_type != SHELL:
             raise UnknownType(job_type, known)
         return job_type
@@ -153,7 +153,7 @@ class FlowVerbs(Verbs):
 
     def settings(self) -> list[SettingValue]:
         """Every run-time setting with its effective value: the general ones, then those for single types."""
-        stored = self.store.settings()
+        stored = self.front.settings()
         effective = read(stored).values
         general = [
             SettingValue(name, effective.get(name, default), name in stored)
@@ -164,7 +164,7 @@ class FlowVerbs(Verbs):
 
     def setting_problems(self) -> list[str]:
         """Stored settings that cannot be used, in words."""
-        return list(read(self.store.settings()).problems)
+        return list(read(self.front.settings()).problems)
 
     def set_setting(self, name: str, value: str, *, why: str = "") -> None:
         """Set a run-time setting; it holds until it is set again or reset."""
@@ -188,7 +188,7 @@ class FlowVerbs(Verbs):
         for name, text in said.items():
             if not storable(f"{name}{text}"):
                 raise must_be("settings", name, TEXT)
-        settled = check_changes(self.store.settings(), said)
+        settled = check_changes(self.front.settings(), said)
         self._refuse_idle(settled)
         if settled:
             self.store.set_settings(settled, by=self._who, why=why)

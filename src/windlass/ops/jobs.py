@@ -52,7 +52,7 @@ class JobVerbs(Verbs):
 
     def show(self, name: str, *, tenant: str | None = None) -> Job:
         """One job with its whole story, by id or by a key of any caller; AmbiguousKey if several have it."""
-        job = self.store.get(name, caller=None, tenant=tenant)
+        job = self.front.get(name, caller=None, tenant=tenant)
         if job is None:
             raise JobNotFound(name)
         return job
@@ -66,7 +66,7 @@ class JobVerbs(Verbs):
 
     def batch(self, batch_id: str) -> BatchInfo:
         """How far a batch has come."""
-        found = self.store.batch(batch_id)
+        found = self.front.batch(batch_id)
         if found is None:
             raise JobNotFound(batch_id, "batch")
         return found

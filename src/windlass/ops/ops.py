@@ -9,6 +9,7 @@ from typing import Annotated, Any, Unpack
 from msgspec import structs
 
 from windlass import settings
+from windlass.connect import Front
 from windlass.errors import WorkerNotFound
 from windlass.observe.names import PRUNED
 from windlass.ops.access import AccessVerbs
@@ -33,7 +34,6 @@ from windlass.ops.schedules import Schedules, schedule_findings, with_schedules
 from windlass.ops.signals import Signals, gather, judged
 from windlass.ops.words import span
 from windlass.store.jobs import Filter
-from windlass.store.store import Store
 from windlass.store.upkeep import Retention
 from windlass.upkeep import maintenance
 
@@ -45,10 +45,10 @@ class Ops(JobVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
     that change a job raise JobNotFound, AmbiguousKey and WrongState.
     """
 
-    def __init__(self, store: Store, **options: Unpack[Options]) -> None:
-        super().__init__(store, **options)
-        self.operations = Operations(store, **options)
-        self.schedules = Schedules(store, self.workers, **options)
+    def __init__(self, front: Front, **options: Unpack[Options]) -> None:
+        super().__init__(front, **options)
+        self.operations = Operations(front, **options)
+        self.schedules = Schedules(front, self.workers, **options)
 
     # --- looking --------------------------------------------------------------------------------
 

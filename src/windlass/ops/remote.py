@@ -1,18 +1,18 @@
 """What can an operator see and do where only a server can be reached? The same verbs, asked of its API.
 
-What jobs tell of themselves comes through the store (`store/remote.py`), as for producers. What is not here
-needs the store itself, and says so.
+Jobs come as they do for producers (`store/remote.py`). What is not here needs the store itself, and says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 
 import msgspec
 
-from windlass.clock import uuid7
+from windlass.clock import SystemClock, from_micros, uuid7
+from windlass.connect import Front
 from windlass.errors import Refused, StoreMismatch
 from windlass.job import Job
 from windlass.ops.actions import Action
@@ -23,34 +23,24 @@ from windlass.ops.overview import Stop, WorkerHealth
 from windlass.store.fleet import WorkerInfo
 from windlass.store.jobs import Filter
 from windlass.store.operations import Operation
-from windlass.store.store import Store
+from windlass.store.remote import RemoteStore, filter_form
+from windlass.wakeup import Wakeup
 
 T = TypeVar("T")
 
 
-@runtime_checkable
-class Server(Protocol):
-    """What answers."""
-
-    def ask(
-        self,
-        method: str,
-        *path: str,
-        query: Mapping[str, str | list[str]] | None = None,
-        body: object = None,
-        request_id: str | None = None,
-        prefer: str | None = None,
-    ) -> Any:
-        """What the API says, as plain values. What has the id of a request is done once to a job."""
+def verbs_on(front: Front, wakeup: Wakeup | None = None) -> Ops:
+    """The verbs on a store; where only a server can be reached, those that its API has."""
+    return RemoteOps(front) if isinstance(front, RemoteStore) else Ops(front, wakeup=wakeup)
 
 
 class RemoteOps(Ops):
     """Ops over HTTP. The records name the owner of the API key, whatever `by` says."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self._server = _server(store)
-        self.operations = RemoteOperations(store)
+    def __init__(self, server: RemoteStore) -> None:
+        super().__init__(server)
+        self._server = server
+        self.operations = RemoteOperations(server)
         self.remote = self.schedules.remote = self.operations.remote = self
 
     def do(self, declared: Action, arguments: Mapping[str, Any]) -> Any:
@@ -70,6 +60,10 @@ class RemoteOps(Ops):
         )
         return _read(answer, declared.returns, declared.answers[-1] if declared.answers else "")
 
+    def now(self) -> datetime:
+        """By this machine's clock."""
+        return from_micros(SystemClock().micros())
+
     def workers(self) -> list[WorkerHealth]:
         """Every worker that has a row, newest first."""
         now = self.now()
@@ -86,28 +80,18 @@ class RemoteOps(Ops):
 class RemoteOperations(Operations):
     """Operations of a server, which carries them."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self._server = _server(store)
+    def __init__(self, server: RemoteStore) -> None:
+        super().__init__(server)
+        self._server = server
 
     def count(self, action: str, where: Filter, *, limit: int | None = None) -> Bulk:
         """Count the jobs that an action would reach, for at most two seconds."""
         body = _asked(action, where, limit=limit, dry_run=True)
         return _read(self._server.ask("POST", "jobs", "actions", body=body), Bulk)
 
-    def start(
-        self,
-        action: str,
-        where: Filter,
-        *,
-        limit: int | None = None,
-        rate: float | None = None,
-        why: str = "",
-        counted: Bulk | None = None,  # noqa: ARG002 - the server counts by itself
-        **arguments: Any,
-    ) -> Operation:
-        """Begin to do an action to every job that matches."""
-        body = _asked(action, where, limit=limit, rate=rate, why=why, **arguments)
+    def start(self, action: str, where: Filter, **given: Any) -> Operation:
+        """Begin to do an action to every job that matches; the server counts them by itself."""
+        body = _asked(action, where, **{**given, "counted": None})
         answer = self._server.ask(
             "POST", "jobs", "actions", body=body, request_id=uuid7(), prefer="respond-async"
         )
@@ -118,14 +102,9 @@ class RemoteOperations(Operations):
 
 def _asked(action: str, where: Filter, **given: Any) -> dict[str, Any]:
     """The body of a request for many jobs."""
-    where = narrowed(action, where, given["limit"])
+    where = narrowed(action, where, given.get("limit"))
     said = {name: value for name, value in given.items() if value is not None}
-    return {"action": action, "filter": _form(where), **plain(said)}
-
-
-def _server(store: Store) -> Server:
-    assert isinstance(store, Server)  # noqa: S101 - the store of a URL that names a server
-    return store
+    return {"action": action, "filter": filter_form(where), **plain(said)}
 
 
 def _name(target: Any) -> str:
@@ -160,21 +139,6 @@ def _read(document: Any, kind: type[T], within: str = "") -> T:
         return msgspec.json.decode(msgspec.json.encode(document), type=kind, strict=False)
     except msgspec.ValidationError as error:
         raise StoreMismatch(f"the server does not answer as one of this release does: {error}") from None
-
-
-def _form(where: Filter) -> dict[str, Any]:
-    """A filter as the API takes it; a view stands for its state. An empty text is one to be looked for."""
-    said = {
-        "ids": where.ids,
-        "type": where.types,
-        "state": (where.view,) if where.view else where.states,
-        "tenant": where.tenant,
-        "key": where.key,
-        "error": where.error,
-        "older_than": None if where.older_than is None else where.older_than.total_seconds(),
-        "where": {".".join(path): value for path, value in where.payload.items()},
-    }
-    return {name: value for name, value in said.items() if value not in (None, (), {})}
 
 
 def _worker(document: Mapping[str, Any], now: datetime) -> WorkerHealth:

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta, structs
 
 from windlass.checks import check_text
+from windlass.connect import Front
 from windlass.errors import UnknownType, must_be
 from windlass.job import HIGHEST_PRIORITY, MAX_ATTEMPTS, MAX_TENANT
 from windlass.ops.actions import Action, Option, Options, Verbs, Why
@@ -21,7 +22,6 @@ from windlass.payload import pack, validate_for
 from windlass.registry import SENT_SHELL, SHELL
 from windlass.schedule import NewSchedule, TimingOptions, check_name, read_timing
 from windlass.store.schedules import Fire, Origin, ScheduleInfo
-from windlass.store.store import Store
 
 # A fire time that nobody has dealt with for so long: nobody looks.
 LATE_AFTER = timedelta(minutes=1)
@@ -78,9 +78,9 @@ class Schedules(Verbs):
     """The verbs on schedules."""
 
     def __init__(
-        self, store: Store, fleet: Callable[[], list[WorkerHealth]], **options: Unpack[Options]
+        self, front: Front, fleet: Callable[[], list[WorkerHealth]], **options: Unpack[Options]
     ) -> None:
-        super().__init__(store, **options)
+        super().__init__(front, **options)
         self._fleet = fleet
 
     @Action("GET schedules", operation="list_schedules", answers=("schedules",))

@@ -108,12 +108,16 @@ _QUICK_SECONDS = 0.1
 
 
 class Searchable(Protocol):
-    """What can be searched and counted window by window."""
+    """What can be searched window by window."""
 
     def find(
         self, where: Filter, *, limit: int = 50, cursor: str | None = None, window: int | None = None
     ) -> Page:
         """A page of jobs, newest first."""
+
+
+class Countable(Protocol):
+    """What can be counted window by window."""
 
     def count(self, where: Filter, *, limit: int) -> int:
         """How many jobs match, counted up to `limit`."""
@@ -162,7 +166,7 @@ def find_within(
 
 
 def count_within(
-    store: Searchable, where: Filter, *, limit: int, within: timedelta, clock: Clock
+    store: Countable, where: Filter, *, limit: int, within: timedelta, clock: Clock
 ) -> tuple[int, bool]:
     """How many match, up to `limit`, and whether that is all: False if counting was not over in time."""
     if _is_indexed(where):

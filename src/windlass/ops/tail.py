@@ -102,7 +102,7 @@ class Tail:
             self.flooded = len(page.jobs) == _NEWEST and page.jobs[-1].created_at > self._since
             found |= {job.id: job for job in self._running(self._ops) if self._meant(job)}
             found |= self._later(found)
-        failed = self._ops.store.failures(since=self._since - _OVERLAP, limit=_NEWEST)
+        failed = self._ops.front.failures(since=self._since - _OVERLAP, limit=_NEWEST)
         found |= {job.id: job for job in failed if self._meant(job)}
         self._follow(found)
         new = [event for job in found.values() for event in events(job) if self._is_news(event)]

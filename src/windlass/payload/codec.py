@@ -58,21 +58,17 @@ class Signature:
         self._bare = _bare(inspect.signature(function), hints, self.context)
         # An ordinary call is told by its names alone, at a tenth of what `inspect` takes to bind it.
         parameters = self._bare.parameters.values()
-        self._ordered = tuple(self._bare.parameters)
-        self._names = frozenset(self._ordered)
+        # The names of a payload's fields.
+        self.parameters = tuple(self._bare.parameters)
+        self._names = frozenset(self.parameters)
         self._positional = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
         # How many make a whole call without names; -1 if none can.
-        self._all_positional = len(self._ordered) if len(self._positional) == len(self._ordered) else -1
+        self._all_positional = len(self._names) if len(self._positional) == len(self._names) else -1
         self._required = frozenset(each.name for each in parameters if each.default is each.empty)
         self.secret = _known_fields(secret, self._bare, job_type)
         self._decoder = msgspec.json.Decoder(_payload_type(self._bare), dec_hook=loaded)
         self.schema: dict[str, Any] = _schema(self._decoder.type, f"handler {job_type}", self._bare)
         _add_defaults(self.schema["properties"], self._bare)
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        """The names of a payload's fields."""
-        return self._ordered
 
     def bind(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The arguments of a call by name; defaults are left to the handler that will run."""
@@ -109,8 +105,8 @@ class Signature:
             for name, value in arguments.items():
                 if type(value) not in PLAIN:
                     check_faithful(value, twin(name), f"payload.{name}")
-        except Unfaithful as error:
-            raise refused(self._job_type, error.problem) from None
+        except InvalidValue as error:
+            raise refused(self._job_type, error) from None
 
     def decode(self, payload: bytes | msgspec.Raw) -> dict[str, Any]:
         """The arguments in a payload, those that it leaves out left out, or InvalidPayload."""
@@ -119,7 +115,7 @@ class Signature:
         except Exception as error:  # noqa: BLE001 # wall: user code in a payload class's __post_init__
             raise self._refusal(payload, error) from None
         arguments: dict[str, Any] = {}
-        for name in self._ordered:
+        for name in self.parameters:
             value = getattr(found, name)
             if value is not _LEFT_OUT:
                 arguments[name] = value
@@ -144,7 +140,7 @@ def _hint(function: Callable[..., Any], parameter: inspect.Parameter, job_type: 
         return Any
     hint = _resolved(function, parameter, place, names)
     if not _is_context(hint):
-        _check_can_be_sent(hint, place)
+        _schema(_STRUCT("Payload", [("it", hint)]), place, hint)
     return hint
 
 
@@ -174,10 +170,6 @@ def _is_context(hint: Any) -> bool:
     return hint is Context or set(get_args(hint)) == {Context, NoneType}
 
 
-def _check_can_be_sent(hint: Any, place: str) -> None:
-    _schema(_STRUCT("Payload", [("it", hint)]), place, hint)
-
-
 def _schema(payload: type[msgspec.Struct], place: str, shown: object) -> dict[str, Any]:
     try:
         msgspec.json.Decoder(payload)
@@ -194,7 +186,7 @@ def _payload_type(signature: inspect.Signature) -> type[msgspec.Struct]:
         if parameter.default is parameter.empty:
             fields.append((name, hint))
         else:
-            fields.append((name, hint, msgspec.field(default_factory=_left_out)))
+            fields.append((name, hint, msgspec.field(default_factory=lambda: _LEFT_OUT)))
     return _STRUCT("Payload", fields)
 
 
@@ -218,11 +210,7 @@ def _add_defaults(properties: dict[str, Any], signature: inspect.Signature) -> N
                 continue
 
 
-def _left_out() -> Any:
-    return _LEFT_OUT
-
-
-_LEFT_OUT = object()
+_LEFT_OUT: Any = object()
 
 
 # --- JSON as it is stored -----------------------------------------------------------------------
@@ -270,8 +258,8 @@ def pack(payload: Mapping[str, Any], job_type: str) -> bytes:
     data = encode(payload, job_type)
     try:
         check_faithful(payload, msgspec.json.decode(data), "payload")
-    except Unfaithful as error:
-        raise refused(job_type, error.problem) from None
+    except InvalidValue as error:
+        raise refused(job_type, error) from None
     return data
 
 
@@ -282,7 +270,7 @@ def encode(payload: Mapping[str, Any], job_type: str) -> bytes:
     except (RecursionError, TypeError, ValueError):
         data = _encode_closely(payload, job_type)
     if len(data) > MAX_PAYLOAD:
-        raise _too_large(data, job_type)
+        check_size(data, job_type)
     if b"\\u0000" in data:
         try:
             _refuse_unstorable(msgspec.json.decode(data), "payload")
@@ -294,15 +282,11 @@ def encode(payload: Mapping[str, Any], job_type: str) -> bytes:
 def check_size(data: bytes, job_type: str) -> bytes:
     """A payload as it is stored, if that is not too large."""
     if len(data) > MAX_PAYLOAD:
-        raise _too_large(data, job_type)
+        size = f"payload must be at most {MAX_PAYLOAD} bytes as JSON, got {len(data)} bytes"
+        error = refused(job_type, f"{size}; keep large data elsewhere and send its name")
+        error.too_large = True
+        raise error
     return data
-
-
-def _too_large(data: bytes, job_type: str) -> InvalidPayload:
-    size = f"payload must be at most {MAX_PAYLOAD} bytes as JSON, got {len(data)} bytes"
-    error = refused(job_type, f"{size}; keep large data elsewhere and send its name")
-    error.too_large = True
-    return error
 
 
 def _encode_closely(payload: Mapping[str, Any], job_type: str) -> bytes:
@@ -335,19 +319,14 @@ _encode = msgspec.json.Encoder(enc_hook=_plain, order="deterministic").encode
 
 def _culprit(payload: Mapping[str, Any], error: Exception) -> object:
     for name, value in payload.items():
-        try:
-            msgspec.json.encode(name)
-        except UnicodeEncodeError:
-            # Shown as a value is: as it stands, nobody could print it.
-            return must_be("a key of payload", name, "text without lone surrogates")
-        except TypeError as reason:
-            return must_be("a key of payload", name, f"JSON ({reason})")
-        try:
-            msgspec.json.encode(value, enc_hook=_plain)
-        except UnicodeEncodeError:
-            return must_be(f"payload.{name}", value, "text without lone surrogates")
-        except TypeError as reason:
-            return must_be(f"payload.{name}", value, f"JSON ({reason})")
+        for place, part, hook in (("a key of payload", name, None), (f"payload.{name}", value, _plain)):
+            try:
+                msgspec.json.encode(part, enc_hook=hook)
+            except UnicodeEncodeError:
+                # Shown as a value is: as it stands, nobody could print it.
+                return must_be(place, part, "text without lone surrogates")
+            except TypeError as reason:
+                return must_be(place, part, f"JSON ({reason})")
     return error
 
 
@@ -408,16 +387,8 @@ def _refuse_text(text: str, path: str) -> None:
 DEEPEST = 100
 
 
-class Unfaithful(Exception):
-    """Something sent would not arrive as what it was."""
-
-    def __init__(self, path: str, value: object, allowed: str) -> None:
-        self.problem = must_be(path, value, allowed)
-        super().__init__(str(self.problem))
-
-
 def check_faithful(sent: Any, got: Any, path: str, depth: int = 1) -> None:
-    """Compare what was sent with what the decoder made of its JSON; raises Unfaithful.
+    """Compare what was sent with what the decoder made of its JSON; raises InvalidValue.
 
     Plain JSON may arrive as something richer (a text as a datetime) where the annotation says so, but
     something richer must not arrive as plain JSON.
@@ -426,7 +397,7 @@ def check_faithful(sent: Any, got: Any, path: str, depth: int = 1) -> None:
     if kind in PLAIN:
         return
     if depth > DEEPEST:
-        raise Unfaithful(path.partition(".")[0], sent, f"nested at most {DEEPEST} deep")
+        raise must_be(path.partition(".")[0], sent, f"nested at most {DEEPEST} deep")
     if isinstance(sent, Mapping):
         _check_mapping(sent, got, path, depth)
     elif isinstance(sent, list | tuple | set | frozenset):
@@ -450,7 +421,7 @@ def _check_mapping(sent: Mapping[Any, Any], got: Any, path: str, depth: int) -> 
             twin = getattr(got, name, value) if isinstance(name, str) else _ABSENT
         if twin is _ABSENT:
             if not isinstance(name, str):
-                raise Unfaithful(f"a key of {path}", name, "text, or of the type that the annotation names")
+                raise must_be(f"a key of {path}", name, "text, or of the type that the annotation names")
             # The annotation names another type for the key, and the text was read as that.
             twin = value
         check_faithful(value, twin, f"{path}.{name}", depth + 1)
@@ -475,7 +446,7 @@ def _check_single(sent: object, got: object, path: str) -> None:
         sent.is_finite() if isinstance(sent, Decimal) else not isinstance(sent, float) or math.isfinite(sent)
     )
     if not finite:
-        raise Unfaithful(path, sent, "a finite number")
+        raise must_be(path, sent, "a finite number")
     if isinstance(sent, Enum) or not isinstance(sent, str | int | float):
         _check_same_kind(sent, got, sent == got, path)
 
@@ -483,7 +454,7 @@ def _check_single(sent: object, got: object, path: str) -> None:
 def _check_same_kind(sent: object, got: object, same: object, path: str) -> None:
     if not same:
         wanted, becomes = type(sent).__name__, type(got).__name__
-        raise Unfaithful(path, sent, f"plain JSON or annotated as {wanted} (it would arrive as {becomes})")
+        raise must_be(path, sent, f"plain JSON or annotated as {wanted} (it would arrive as {becomes})")
 
 
 def _field_names(value: object) -> tuple[str, ...]:

@@ -45,9 +45,8 @@ def _add(found: dict[str, Any], definitions: dict[str, Any]) -> None:
 
 def _collect(kind: kinds.Type, classes: dict[Any, _Class], known: set[Any]) -> None:
     """Find every class, itself first."""
+    kind = _bare(kind)
     match kind:
-        case kinds.Metadata(type=inner):
-            _collect(inner, classes, known)
         case kinds.StructType() | kinds.TypedDictType() | kinds.DataclassType() | kinds.NamedTupleType():
             if kind.cls not in classes:
                 classes[kind.cls] = kind
@@ -76,9 +75,8 @@ def _complete_class(kind: _Class, node: dict[str, Any]) -> None:
 
 
 def _complete(kind: kinds.Type, node: dict[str, Any]) -> None:
+    kind = _bare(kind)
     match kind:
-        case kinds.Metadata(type=inner):
-            _complete(inner, node)
         case kinds.CollectionType(item_type=item):
             # The decoder makes one of equal items and refuses nothing.
             node.pop("uniqueItems", None)

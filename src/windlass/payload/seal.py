@@ -37,7 +37,7 @@ class Ring:
     def __init__(self, keys: Iterable[str] = ()) -> None:
         """Each key is 32 random bytes in base64, as `openssl rand -base64 32` makes them."""
         secrets = [read_key(key) for key in keys]
-        self._ciphers = {_name(secret): _cipher(secret) for secret in secrets}
+        self._ciphers = {hashlib.sha256(secret).hexdigest()[:8]: _cipher(secret) for secret in secrets}
         self._first = next(iter(self._ciphers), "")
         # By the oldest key, so that a new one in front does not make a repeated request look different.
         self._stamp = secrets[-1] if secrets else b""
@@ -127,10 +127,6 @@ def refuse_lookalikes(payload: bytes, job_type: str) -> None:
 
 def _place(job_id: str, name: str) -> bytes:
     return f"{job_id}\0{name}".encode()
-
-
-def _name(secret: bytes) -> str:
-    return hashlib.sha256(secret).hexdigest()[:8]
 
 
 def read_key(key: str) -> bytes:

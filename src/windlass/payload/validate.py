@@ -57,15 +57,11 @@ def problem_of(schema: Schema, payload: bytes, job_type: str) -> Problem | None:
 
 
 def _read(schema: Schema, payload: bytes, job_type: str) -> tuple[Schema, Any]:
+    """What can be judged: not what is encrypted, nor a reference, which is no field of the handler's."""
     try:
         value = msgspec.json.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise refused(job_type, f"payload must be valid JSON ({error})") from None
-    return _open_part(schema, value, job_type)
-
-
-def _open_part(schema: Schema, value: Any, job_type: str) -> tuple[Schema, Any]:
-    """What can be judged: not what is encrypted, nor a reference, which is no field of the handler's."""
     if not isinstance(value, dict):
         return schema, value
     if not isinstance(value.get(REFERENCE, ""), str):
@@ -91,12 +87,7 @@ def refusal(
 
 
 def _problems(schema: Schema, payload: Any) -> Iterator[Problem]:
-    return judge_of(schema).problems(schema, payload, "payload")
-
-
-def judge_of(schema: Schema) -> Judge:
-    """Who knows what a schema's names stand for."""
-    return Judge(schema.get("$defs", {}))
+    return Judge(schema).problems(schema, payload, "payload")
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -123,8 +114,8 @@ class Problem(msgspec.Struct, frozen=True):
 class Judge:
     """Finds what is wrong with a value, by the words of a schema."""
 
-    def __init__(self, definitions: Mapping[str, Schema]) -> None:
-        self._definitions = definitions
+    def __init__(self, schema: Schema) -> None:
+        self._definitions: Mapping[str, Schema] = schema.get("$defs", {})
 
     def problems(self, node: Schema, value: Any, path: str) -> Iterator[Problem]:
         """Everything that is wrong with a value, one after the other."""
@@ -331,7 +322,7 @@ _BASE64 = (bytes, "base64")
 
 def quick(schema: Schema) -> Fits:
     """A check of values as JSON gives them; False means that the judge must be asked."""
-    judge = judge_of(schema)
+    judge = Judge(schema)
     return _quick_check(
         schema, lambda node: lambda value: next(judge.problems(node, value, "payload"), None) is None
     )

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from windlass.clock import Clock
     from windlass.connect import Opened
     from windlass.registry import Handler
-    from windlass.store.store import Store
 
 log = logging.getLogger("windlass.admission")
 
@@ -258,7 +257,7 @@ class Defaults:
         return known[1] if self._lately.is_fresh() and known is not None and known[0] is info else None
 
     def _look(self) -> None:
-        self._settings = settings.read(self._lately.look(lambda opened: opened.store.settings()))
+        self._settings = settings.read(self._lately.look(lambda opened: opened.front.settings()))
         self._of_handlers, self._of_types = {}, {}
 
     def _of_info(self, info: TypeInfo) -> TypeDefaults:
@@ -294,7 +293,7 @@ class Catalogue:
 
     def read(self) -> None:
         """Read the types from the store now."""
-        found, known = self._lately.look(lambda opened: opened.store.types()), self._types
+        found, known = self._lately.look(lambda opened: opened.front.types()), self._types
         # What has not changed stays the same object, so that results computed from it stay valid.
         same = {name: info for name, info in known.items() if found.get(name) == info}
         self._types = found | same
@@ -311,22 +310,24 @@ class Admission:
         self._defaults = defaults
         self._depths = Depths()
         self._added: Counter[str] = Counter()
-        self._place: Store | None = None
+        self._place: Opened | None = None
         self._next_look = -math.inf
         # So many more of these types cannot come near a limit before the next look.
         self._room = 0
         self._roomy: set[str] = set()
         self._warned = -math.inf
 
-    def check(self, jobs: Sequence[NewJob], store: Store, *, guest: bool = False, soft: bool = False) -> None:
+    def check(
+        self, jobs: Sequence[NewJob], opened: Opened, *, guest: bool = False, soft: bool = False
+    ) -> None:
         """Refuse jobs, all of them, if too many wait. A guest's transaction must not wait for our count.
 
         `soft`: refuse at soft_depth already, where others are only warned; for jobs from the network.
         """
-        if store is not self._place or self._opening.monotonic() >= self._next_look:
-            self._look(store, guest=guest)
-        if self._depths.elsewhere:
+        if opened.served:
             return
+        if opened is not self._place or self._opening.monotonic() >= self._next_look:
+            self._look(opened, guest=guest)
         # Plain loops: every enqueue goes through them.
         roomy = len(jobs) <= self._room
         for job in jobs:
@@ -336,7 +337,7 @@ class Admission:
                 self._check_closely(jobs, self._defaults.settings(), soft=soft)
             except QueueFull:
                 # A request that was accepted before adds nothing: the answer is the jobs that are there.
-                if not store.accepted(jobs):
+                if not opened.store.accepted(jobs):
                     raise
                 return
         self._room -= len(jobs)
@@ -371,17 +372,17 @@ class Admission:
             note = "more are taken, up to hard_depth"
             log.warning("queue.deep", extra={"jobs": depth, "of": of, "soft_depth": soft, "note": note})
 
-    def _look(self, store: Store, *, guest: bool) -> None:
+    def _look(self, opened: Opened, *, guest: bool) -> None:
         """How many does the store say are waiting? Then every job is looked at closely once."""
         now = self._opening.monotonic()
-        found = store.depths()
-        if not guest and not found.elsewhere and (found.age is None or found.age > _OLD):
-            found = store.take_sample(_OLD).depths()
-        if self._place is not store or found.at != self._depths.at:
+        found = opened.store.depths()
+        if not guest and (found.age is None or found.age > _OLD):
+            found = opened.store.take_sample(_OLD).depths()
+        if self._place is not opened or found.at != self._depths.at:
             # Counted since we looked: what we had added is in it.
             self._added.clear()
         self._depths, self._room = found, 0
-        self._place, self._next_look = store, now + _DEPTH_SECONDS
+        self._place, self._next_look = opened, now + _DEPTH_SECONDS
 
 
 def _lower(settings: Settings, name: str) -> int:

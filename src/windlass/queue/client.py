@@ -13,6 +13,7 @@ from windlass.errors import JobNotFound, WaitTimeout, must_be
 from windlass.job import Job, JobState
 from windlass.queue.queue import Queue
 from windlass.store.jobs import Filter
+from windlass.store.store import Store
 
 _PAGE = 200
 # One request waits so long at most.
@@ -37,10 +38,13 @@ class Client(Queue):
 
     def wait(self, name: str, timeout: Duration | None = None, *, tenant: str | None = None) -> Job:
         """Wait for the end of a job that is known by its id or key; the server tells when it comes."""
+        front = self.front
+        if isinstance(front, Store):
+            return super().wait(name, timeout, tenant=tenant)
         end = None if timeout is None else monotonic() + parse_duration(timeout, "timeout").total_seconds()
         while True:
             left = _WAIT_SECONDS if end is None else min(_WAIT_SECONDS, max(0.0, end - monotonic()))
-            job = self.store.get_ended(name, tenant=tenant, wait=left)
+            job = front.get(name, tenant=tenant, wait=left)
             if job is None:
                 raise JobNotFound(name)
             if job.ended:
@@ -72,7 +76,7 @@ class Client(Queue):
         where = Filter(types=types, states=states, tenant=tenant, error=error)
         cursor: str | None = None
         while True:
-            page = self.store.find(where, limit=_PAGE, cursor=cursor)
+            page = self.front.find(where, limit=_PAGE, cursor=cursor)
             yield from page.jobs
             cursor = page.next
             if cursor is None:

@@ -370,7 +370,7 @@ class JobHandle:
 
     def get(self) -> Job:
         """The job as it stands now; JobNotFound once its record is gone."""
-        job = self._opening.use(lambda opened: opened.store.get(self.id, caller=None))
+        job = self._opening.use(lambda opened: opened.front.get(self.id, caller=None))
         if job is None:
             raise JobNotFound(self.id)
         return job

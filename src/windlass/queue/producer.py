@@ -313,7 +313,7 @@ class Producer:
 
     def admit(self, drafts: Sequence[NewJob]) -> None:
         """Refuse drafts with QueueFull if too many jobs wait, at soft_depth already; for servers."""
-        self._admission.check(drafts, self._opening.get().store, soft=True)
+        self._admission.check(drafts, self._opening.get(), soft=True)
 
     # --- batches ---
 
@@ -325,7 +325,7 @@ class Producer:
 
     def batch_status(self, batch_id: str) -> BatchInfo:
         """How many jobs of a batch are in which state; JobNotFound if there is none of that id."""
-        found = self._opening.use(lambda opened: opened.store.batch(batch_id))
+        found = self._opening.use(lambda opened: opened.front.batch(batch_id))
         if found is None:
             raise JobNotFound(batch_id, "batch")
         return found
@@ -337,9 +337,9 @@ class Producer:
             now = self._opening.monotonic()
             if not self._is_published(opened, now):
                 self._publish(opened, now)
-            self._admission.check(drafts, opened.store)
+            self._admission.check(drafts, opened)
             with tracing.sending(drafts) if tracing.on() else contextlib.nullcontext(drafts) as sent:
-                done = opened.store.enqueue_batch(batch, sent)
+                done = opened.front.enqueue_batch(batch, sent)
             opened.wakeup.notify()
             return self._handles(done)
 
@@ -380,11 +380,12 @@ class Producer:
 
     def _is_published(self, opened: Opened, now: float) -> bool:
         place, generation, revision, until = self._published
-        return (
+        # Workers register types with a server: who only produces does not know better than they.
+        return opened.served or (
             place is opened
             and revision == self.registry.revision
             and now < until
-            and generation == opened.store.generation
+            and generation == opened.front.generation
         )
 
     def _infos(self) -> list[TypeInfo]:
@@ -407,7 +408,7 @@ class Producer:
         if connection is None:
             return self._handles(self._accepted(drafts))
         opened = self._opening.get()
-        self._admission.check(drafts, opened.store, guest=True)
+        self._admission.check(drafts, opened, guest=True)
         news = self._unpublished(opened)
         app = self._release() if news else ""
         with guests.opened(connection, opened.wakeup.notify) as inner:
@@ -419,10 +420,10 @@ class Producer:
         while True:
             opened, begun = opening.get(), opening.monotonic()
             try:
-                self._admission.check(drafts, opened.store)
+                self._admission.check(drafts, opened)
                 if not self._is_published(opened, begun):
                     self._publish(opened, begun)
-                done = opened.store.enqueue(drafts)
+                done = opened.front.enqueue(drafts)
             except StoreClosed:
                 # By another thread: try again. Every draft has its id, so none is stored twice.
                 if opening.opened is opened:
@@ -457,7 +458,7 @@ class Producer:
 
     async def _store_all_async(self, drafts: Sequence[NewJob], connection: object | None) -> list[JobHandle]:
         opened = await asyncio.to_thread(self._opening.get)
-        await asyncio.to_thread(lambda: self._admission.check(drafts, opened.store, guest=True))
+        await asyncio.to_thread(lambda: self._admission.check(drafts, opened, guest=True))
         news = await asyncio.to_thread(self._unpublished, opened)
         app = self._release() if news else ""
         async with guests.opened_async(connection, opened.wakeup.notify) as inner:
@@ -485,7 +486,7 @@ class Producer:
 
     def _sealed_before(self, draft: NewJob, ring: Ring) -> bytes | None:
         """The same payload as it was stored under the same id: sealed anew it would look like another one."""
-        known = self._opening.get().store.get(draft.id, caller=None)
+        known = self._opening.get().front.get(draft.id, caller=None)
         if known is None or known.id != draft.id:
             return None
         with contextlib.suppress(KeyMissing, InvalidPayload):

@@ -163,7 +163,7 @@ class Queue(Producer):
 
         AmbiguousKey if several tenants have the key and none is named; `tenant=""` means no tenant.
         """
-        job = self._opening.use(lambda opened: opened.store.get(name, tenant=tenant))
+        job = self._opening.use(lambda opened: opened.front.get(name, tenant=tenant))
         if job is None:
             raise JobNotFound(name)
         return job
@@ -176,7 +176,7 @@ class Queue(Producer):
     def cancel(self, name: str, *, tenant: str | None = None) -> Acted:
         """End a pending job by its id or key as cancelled, or ask the worker of a running one to."""
         found = self.get(name, tenant=tenant).id
-        return self._opening.use(lambda opened: opened.store.cancel(found))
+        return self._opening.use(lambda opened: opened.front.cancel(found))
 
     def confirm(self, name: str, *, tenant: str | None = None) -> bool:
         """Report that the effect of a job, by its id or key, arrived: a receipt, a webhook of the provider.
@@ -184,7 +184,7 @@ class Queue(Producer):
         Counted once for each job, by type (`windlass_jobs_confirmed_total`); False if it was reported before.
         """
         found = self.get(name, tenant=tenant).id
-        return self._opening.use(lambda opened: opened.store.confirm(found))
+        return self._opening.use(lambda opened: opened.front.confirm(found))
 
     # --- working ---
 
@@ -217,8 +217,13 @@ class Queue(Producer):
 
     @property
     def store(self) -> Store:
-        """The store of this process, opened if need be."""
+        """The store of this process, opened if need be; Refused if its URL names a server."""
         return self._opening.get().store
+
+    @property
+    def front(self) -> connect.Front:
+        """The same store, or the server that its URL names."""
+        return self._opening.get().front
 
     @property
     def wakeup(self) -> Wakeup:

@@ -7,7 +7,7 @@ error, and nothing is written. Outcomes are decided as for our own workers, by w
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from hashlib import sha256
@@ -51,22 +51,8 @@ from windlass.server.remote import belongs_to
 from windlass.server.reply import Reply
 from windlass.server.routes import BATCH_LIMIT, Answer, Route, verb
 from windlass.server.schemas import NOTHING
-from windlass.server.schemas.leases import (
-    BeatDocument,
-    BeatForm,
-    ClaimedDocument,
-    ClaimForm,
-    CompleteForm,
-    ExtendedDocument,
-    ExtendForm,
-    FailForm,
-    ReleaseForm,
-    SettledDocument,
-    lease_name,
-    lease_span,
-    split_lease,
-    worker_name,
-)
+from windlass.server.schemas import leases as forms
+from windlass.server.schemas.leases import ClaimForm, SettledDocument, lease_name, lease_span, split_lease
 from windlass.server.waiting import WaitingWorker, happens
 from windlass.spans import LONGEST_DELAY
 from windlass.store.engine import Claimed, Settlement, Want
@@ -99,10 +85,11 @@ def settle(parts: Parts, lease: Lease, result_for: Callable[[Keep], Result], app
     check = check_in(known.options, job.id) if known is not None and isinstance(outcome, Done) else None
     flow = parts.flow
     tokens = flow.tokens(job.type) if isinstance(result, Unstarted) else ()
-    if store.settle([Settlement(lease, outcome, ran, check_in=check, app=app, tokens=tokens)]):
+    settlement = Settlement(lease, outcome, ran, check_in=check, app=app, tokens=tokens)
+    if store.settle([settlement]):
         raise LeaseLost(job.id)
     if held:
-        flow.settled(lease, outcome, app)
+        flow.settled(settlement)
     if not isinstance(outcome, Done) or flow.admission.limited(job.type):
         parts.queue.wakeup.notify()
     return outcome if held else None
@@ -111,16 +98,13 @@ def settle(parts: Parts, lease: Lease, result_for: Callable[[Keep], Result], app
 def end_leases(parts: Parts, leases: Sequence[Lease], result: Result) -> None:
     """Settle leases whose worker is gone."""
     now, policy = parts.store.now(), _policies(parts)
-    outcomes = [
-        decide(lease.job, result, policy(lease.job), now=now, chance=random.random) for lease in leases
-    ]
     unstarted = isinstance(result, (Unstarted, Overdue))
-    parts.store.settle(
-        [
-            Settlement(lease, outcome, tokens=parts.flow.tokens(lease.job.type) if unstarted else ())
-            for lease, outcome in zip(leases, outcomes, strict=True)
-        ]
-    )
+    settled = []
+    for lease in leases:
+        outcome = decide(lease.job, result, policy(lease.job), now=now, chance=random.random)
+        tokens = parts.flow.tokens(lease.job.type) if unstarted else ()
+        settled.append(Settlement(lease, outcome, tokens=tokens))
+    parts.store.settle(settled)
     parts.queue.wakeup.notify()
 
 
@@ -144,12 +128,9 @@ async def claim(call: Call) -> Reply:
     form = await call.body(ClaimForm)
     wait = read_wait(form.wait)
     lease = lease_span(form.lease)
-    catalogue = await call.run(call.parts.store.types)
-    types = _wanted(call, form, catalogue)
-    await call.run(call.parts.flow.learn, catalogue)
-    row, generation = await call.run(_attend, call, form)
-    want = partial(_want, call, types, row, form, lease, generation)
-    drain = await call.run(call.parts.remote.is_draining, call.parts.store, row)
+    catalogue, types, row, generation, drain = await call.run(_attend, call, form)
+    fence = {"mark": _mark(row, form.request), "generation": generation}
+    want = partial(call.parts.flow.want, types, limit=form.limit, worker=row, lease=lease, **fence)
     end = monotonic() + wait
     async with call.parts.remote.turn(row, form.request, max(wait, _LOOK_SECONDS)) as ours:
         if call.is_gone():
@@ -162,15 +143,18 @@ async def claim(call: Call) -> Reply:
     return Reply(200, {"worker": row, "drain": drain, "leases": documents})
 
 
-def _attend(call: Call, form: ClaimForm) -> tuple[str, int]:
-    """The worker's row, and the file of the store that has it."""
-    store = call.parts.store
+def _attend(call: Call, form: ClaimForm) -> tuple[dict[str, TypeInfo], dict[str, int], str, int, bool]:
+    """The catalogue, the wanted types, the worker's row, the file that has it, and whether to drain."""
+    store, parts = call.parts.store, call.parts
+    catalogue = store.types()
+    types = _wanted(call, form, catalogue)
+    parts.flow.learn(catalogue)
     # Read first: if the file is replaced in between, the claim is refused and the worker asks again.
     generation = store.generation
-    row = call.parts.remote.attend(
+    row = parts.remote.attend(
         store, call.identity, form.worker, form.types, slots=form.limit, host=call.address
     )
-    return row, generation
+    return catalogue, types, row, generation, parts.remote.is_draining(store, row)
 
 
 def _wanted(call: Call, form: ClaimForm, catalogue: dict[str, TypeInfo]) -> dict[str, int]:
@@ -182,16 +166,6 @@ def _wanted(call: Call, form: ClaimForm, catalogue: dict[str, TypeInfo]) -> dict
         if not call.identity.takes(name):
             raise Problem(403, "not-allowed", f"{call.identity.shown} may not use jobs of type {name!r}")
     return {name: catalogue[name].schema_version for name in form.types}
-
-
-def _want(
-    call: Call, types: dict[str, int], row: str, form: ClaimForm, lease: timedelta, generation: int
-) -> Want | None:
-    """What it may have at this moment; None if all of it is held back."""
-    want = call.parts.flow.want(types, worker=row, limit=form.limit, lease=lease)
-    if want is None:
-        return None
-    return msgspec.structs.replace(want, mark=_mark(row, form.request), generation=generation)
 
 
 def _known_before(call: Call, form: ClaimForm, row: str) -> list[Lease]:
@@ -271,7 +245,7 @@ def _claimed(call: Call, want: _Wanting) -> Claimed:
     if not found.leases and store.has_unread(wanted.types, _READER):
         found = store.claim(msgspec.structs.replace(wanted, reader=_READER))
     flow.claimed(wanted, found.leases, monotonic() - began)
-    aging = [lease for lease in found.leases if flow.catalogue.ages(lease.job.type)]
+    aging = [lease for lease in found.leases if flow.ages(lease.job.type)]
     if not aging:
         return found
     now, policy = store.now(), _policies(call.parts)
@@ -282,21 +256,21 @@ def _claimed(call: Call, want: _Wanting) -> Claimed:
     return Claimed([lease for lease in found.leases if lease not in late], _AT_ONCE)
 
 
-def _timeout(catalogue: Mapping[str, TypeInfo], job_type: str, held: settings.Settings) -> float:
-    known = catalogue.get(job_type)
-    return held.of_type(job_type, {} if known is None else known.options).run.timeout.total_seconds()
-
-
 def _documents(call: Call, leases: Sequence[Lease], catalogue: dict[str, TypeInfo]) -> list[dict[str, Any]]:
     if not leases:
         return []
     now = call.parts.store.now()
     held = settings.read(call.parts.store.settings())
+
+    def timeout(name: str) -> float:
+        options = catalogue[name].options if name in catalogue else {}
+        return held.of_type(name, options).run.timeout.total_seconds()
+
     return [
         {
             "lease": lease_name(lease.id, lease.token),
             "until": lease.until,
-            "timeout": _timeout(catalogue, lease.job.type, held),
+            "timeout": timeout(lease.job.type),
             # As it is stored: a worker needs what people may not see.
             "job": msgspec.structs.replace(job_document(lease.job, now), payload=lease.job.payload),
         }
@@ -312,7 +286,7 @@ _LONGEST_TRACEBACK = 8_000
 
 async def complete(call: Call) -> Reply:
     """A job is done."""
-    form = await call.body(CompleteForm)
+    form = await call.body(forms.CompleteForm)
     return await _settle(call, partial(_returned, form.result), form.version, completes=True)
 
 
@@ -321,22 +295,19 @@ def _returned(result: msgspec.Raw, keep: Keep) -> Returned:
     if result == NOTHING or keep is False:
         return Returned()
     try:
-        return Returned(_bounded(msgspec.json.encode(parse_value(bytes(result), "result"))))
+        data = msgspec.json.encode(parse_value(bytes(result), "result"))
+        if len(data) > MAX_RESULT:
+            raise must_be("result", f"{len(data)} bytes", f"at most {MAX_RESULT} bytes as JSON")
+        return Returned(data)
     except InvalidValue as error:
         if keep == "required":
             raise
         return Returned(missing=clean(str(error), _LONGEST_MESSAGE))
 
 
-def _bounded(data: bytes) -> bytes:
-    if len(data) > MAX_RESULT:
-        raise must_be("result", f"{len(data)} bytes", f"at most {MAX_RESULT} bytes as JSON")
-    return data
-
-
 async def fail(call: Call) -> Reply:
     """An attempt failed: another one follows by the type's policy, or none."""
-    form = await call.body(FailForm)
+    form = await call.body(forms.FailForm)
     error = Error(
         Reason.EXCEPTION,
         None if form.kind is None else clean(form.kind, _LONGEST_MESSAGE),
@@ -350,7 +321,7 @@ async def fail(call: Call) -> Reply:
 
 async def release(call: Call) -> Reply:
     """A job is given back; the attempt is not counted."""
-    form = await call.body(ReleaseForm)
+    form = await call.body(forms.ReleaseForm)
     return await _settle(call, lambda _: Interrupted() if form.started else Unstarted())
 
 
@@ -377,7 +348,7 @@ async def _settle(
 
 async def extend(call: Call) -> Reply:
     """A job takes longer; the answer says what an operator asks of it."""
-    form = await call.body(ExtendForm)
+    form = await call.body(forms.ExtendForm)
     span = lease_span(form.lease)
     lease = await _lease(call)
     kept, _ = await call.run(call.parts.store.extend, [lease], span)
@@ -388,11 +359,11 @@ async def extend(call: Call) -> Reply:
 
 async def beat(call: Call) -> Reply:
     """A worker is alive, and keeps these leases."""
-    form = await call.body(BeatForm)
-    return Reply(200, await call.run(_beaten, call, worker_name(call.path["id"]), form))
+    form = await call.body(forms.BeatForm)
+    return Reply(200, await call.run(_beaten, call, forms.worker_name(call.path["id"]), form))
 
 
-def _beaten(call: Call, name: str, form: BeatForm) -> dict[str, Any]:
+def _beaten(call: Call, name: str, form: forms.BeatForm) -> dict[str, Any]:
     store, remote = call.parts.store, call.parts.remote
     row = remote.beat(store, call.identity, name, form.busy)
     if row is None:
@@ -420,8 +391,8 @@ def _beaten(call: Call, name: str, form: BeatForm) -> dict[str, Any]:
     }
 
 
-def _extended(lease: Lease) -> ExtendedDocument:
-    return ExtendedDocument(
+def _extended(lease: Lease) -> forms.ExtendedDocument:
+    return forms.ExtendedDocument(
         lease=lease_name(lease.id, lease.token), until=lease.until, request=lease.job.request
     )
 
@@ -446,18 +417,20 @@ def _route(path: str, answer: Answer, summary: str, takes: Any, gives: Any, **mo
 
 
 ROUTES = (
-    _route("leases", claim, "Claim jobs", ClaimForm, ClaimedDocument),
+    _route("leases", claim, "Claim jobs", ClaimForm, forms.ClaimedDocument),
     _route(
         "leases/{lease}/complete",
         complete,
         "Say that a job is done",
-        CompleteForm,
+        forms.CompleteForm,
         SettledDocument,
         # A result that is too large to be kept must not keep a job from being completed.
         body_limit=BATCH_LIMIT,
     ),
-    _route("leases/{lease}/fail", fail, "Say that an attempt failed", FailForm, SettledDocument),
-    _route("leases/{lease}/extend", extend, "Keep a job for longer", ExtendForm, ExtendedDocument),
-    _route("leases/{lease}/release", release, "Give a job back", ReleaseForm, SettledDocument),
-    _route("workers/{id}/beat", beat, "Say that a worker is alive", BeatForm, BeatDocument),
+    _route("leases/{lease}/fail", fail, "Say that an attempt failed", forms.FailForm, SettledDocument),
+    _route(
+        "leases/{lease}/extend", extend, "Keep a job for longer", forms.ExtendForm, forms.ExtendedDocument
+    ),
+    _route("leases/{lease}/release", release, "Give a job back", forms.ReleaseForm, SettledDocument),
+    _route("workers/{id}/beat", beat, "Say that a worker is alive", forms.BeatForm, forms.BeatDocument),
 )

@@ -16,15 +16,15 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
-from windlass.clock import Clock, SystemClock, from_micros
+from windlass.clock import Clock, SystemClock
 from windlass.errors import WindlassError
 from windlass.job import Lease, TypeInfo
 from windlass.loop import Loop
 from windlass.observe import names
 from windlass.observe.ledger import Ledger
-from windlass.outcome import Outcome, Released
 from windlass.policy import Limit, key_limits, limit_from
 from windlass.server.identity import Identity
 from windlass.store.engine import Settlement, Want
@@ -55,8 +55,8 @@ class Remote:
         self._rows: OrderedDict[tuple[str, str], str] = OrderedDict()
         # By token: how often a lease was sent after the first time.
         self._repeated: OrderedDict[str, int] = OrderedDict()
-        # By row and request: claims under way, and how many are there or wait for their turn.
-        self._asking: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}
+        # By row and request, for as long as a claim of it is under way or waits for its turn.
+        self._asking: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     def attend(
         self, store: Store, who: Identity, name: str, types: Sequence[str], *, slots: int, host: str
@@ -73,29 +73,30 @@ class Remote:
                 met = self._meet(store, who, name, rows, None)
                 if met is not None:
                     return met
-                self._join(store, f"{_prefix(who, name)}{_next_number(rows)}", types, slots, host)
-
-    def _join(self, store: Store, row: str, types: Sequence[str], slots: int, host: str) -> None:
-        # No boot, no process: only its silence shows that it is gone.
-        store.join(
-            WorkerInfo(
-                id=row,
-                host=host,
-                boot="",
-                pid_space="",
-                pid=0,
-                pid_started=0,
-                version="http",
-                types=tuple(types),
-                slots=slots,
-            )
-        )
+                # Higher than that of any row that it has had.
+                had = (row.id.rpartition("~")[2] for row in rows)
+                number = max((int(each) for each in had if each.isdecimal()), default=0) + 1
+                row = f"{_prefix(who, name)}{number}"
+                store.join(
+                    WorkerInfo(
+                        id=row,
+                        host=host,
+                        # No boot, no process: only its silence shows that it is gone.
+                        boot="",
+                        pid_space="",
+                        pid=0,
+                        pid_started=0,
+                        version="http",
+                        types=tuple(types),
+                        slots=slots,
+                    )
+                )
 
     def beat(self, store: Store, who: Identity, name: str, busy: int | None) -> str | None:
         """A sign of life of a worker that has a row; None if it has none that is alive."""
         with self._lock:
             known = self._rows.get((who.name, name))
-        if known is not None and self._alive(store, known, busy):
+        if known is not None and _is_alive(store, known, busy):
             return self._remember(who, name, known)
         # Another server may have met it.
         return self._meet(store, who, name, _rows(store, who, name), busy)
@@ -104,16 +105,13 @@ class Remote:
         self, store: Store, who: Identity, name: str, rows: Sequence[WorkerInfo], busy: int | None
     ) -> str | None:
         for row in rows:
-            if row.state in _LIVING and self._alive(store, row.id, busy):
+            if row.state in _LIVING and _is_alive(store, row.id, busy):
                 return self._remember(who, name, row.id)
         return None
 
-    def _alive(self, store: Store, row: str, busy: int | None) -> bool:
-        return store.beat(row, Vitals(busy=len(store.held_by(row)) if busy is None else busy))
-
     def is_draining(self, store: Store, row: str) -> bool:
         """Whether an operator has asked the worker to finish and go."""
-        return any(worker.drain for worker in store.workers() if worker.id == row)
+        return any(worker.drain for worker in store.workers(row) if worker.id == row)
 
     def forget(self, who: Identity, name: str) -> None:
         """The worker has said goodbye."""
@@ -129,9 +127,7 @@ class Remote:
         if request is None:
             yield True
             return
-        place = (row, request)
-        lock, count = self._asking.get(place, (asyncio.Lock(), 0))
-        self._asking[place] = (lock, count + 1)
+        lock = self._asking.setdefault((row, request), asyncio.Lock())
         ours = False
         try:
             with suppress(TimeoutError):
@@ -141,9 +137,6 @@ class Remote:
         finally:
             if ours:
                 lock.release()
-            lock, count = self._asking.pop(place)
-            if count > 1:
-                self._asking[place] = (lock, count - 1)
 
     def may_repeat(self, lease: Lease) -> bool:
         """Whether a lease of a lost answer may be sent once more.
@@ -176,13 +169,11 @@ def belongs_to(row: str, who: Identity) -> bool:
 
 def _rows(store: Store, who: Identity, name: str) -> list[WorkerInfo]:
     """Those that the worker has and has had, the newest first, as long as they are kept."""
-    return [worker for worker in store.workers() if worker.id.startswith(_prefix(who, name))]
+    return store.workers(_prefix(who, name))
 
 
-def _next_number(rows: Sequence[WorkerInfo]) -> int:
-    """Higher than that of any row that the worker has had."""
-    had = (row.id.rpartition("~")[2] for row in rows)
-    return max((int(number) for number in had if number.isdecimal()), default=0) + 1
+def _is_alive(store: Store, row: str, busy: int | None) -> bool:
+    return store.beat(row, Vitals(busy=len(store.held_by(row)) if busy is None else busy))
 
 
 def _put_last(known: OrderedDict[K, V], key: K, value: V) -> None:
@@ -198,43 +189,16 @@ class _Limited(NamedTuple):
     limit_key: str | None
 
 
-class _Catalogue:
-    """What the catalogue says of limits."""
-
-    def __init__(self) -> None:
-        self.limits: Mapping[str, Limit] = {}
-        self.versions: Mapping[str, int] = {}
-        self._types: Mapping[str, TypeInfo] = {}
-
-    def learn(self, types: Mapping[str, TypeInfo]) -> bool:
-        """Take what is registered now; whether that is news."""
-        if types == self._types:
-            return False
-        # Never changed in place: others read them meanwhile.
-        self._types = types
-        self.limits = key_limits(types.values())
-        self.versions = {name: info.schema_version for name, info in types.items()}
-        return True
-
-    def ages(self, name: str) -> bool:
-        """Whether a type has a max_age."""
-        known = self._types.get(name)
-        return known is not None and known.options.get("max_age") is not None
-
-    def get(self, name: str, /) -> _Limited | None:
-        known = self._types.get(name)
-        return None if known is None else _Limited(limit_from(known.options), known.options.get("limit_key"))
-
-
 class Flow:
-    """Makes the claims of remote workers, and counts what came of their runs."""
+    """Makes the claims of remote workers by what the catalogue says, and counts what came of their runs."""
 
     def __init__(self, store: Store, clock: Clock, *, announced: bool) -> None:
         self._store = store
-        self.catalogue = _Catalogue()
-        self.admission = Admission(self.catalogue, self.catalogue.versions)
+        # What the catalogue says. Never changed in place: others read it meanwhile.
+        self._types: Mapping[str, TypeInfo] = {}
+        self.limits: Mapping[str, Limit] = {}
+        self.admission = Admission(self, {})
         self._breaker_counts = BreakerCounts(store, self.admission.breaker_of, clock=clock)
-        self._clock = clock
         self.ledger = Ledger(store)
         self.live = LiveSettings(
             store,
@@ -248,6 +212,16 @@ class Flow:
         self._turns: dict[str, str] = {}
         self._owed = 0.0
         self._lock = threading.Lock()
+
+    def get(self, name: str, /) -> _Limited | None:
+        """What the catalogue says of a type's limits."""
+        known = self._types.get(name)
+        return None if known is None else _Limited(limit_from(known.options), known.options.get("limit_key"))
+
+    def ages(self, name: str) -> bool:
+        """Whether a type has a max_age."""
+        known = self._types.get(name)
+        return known is not None and known.options.get("max_age") is not None
 
     def start(self) -> None:
         """Follow what code and operators say. Waits for the store."""
@@ -267,25 +241,25 @@ class Flow:
     def learn(self, types: Mapping[str, TypeInfo]) -> None:
         """Take what is registered now; what is news has its limits before its first job is claimed."""
         with self._lock:
-            if self.catalogue.learn(types):
-                self.admission.serve(self.catalogue.versions)
+            if types != self._types:
+                self._types, self.limits = types, key_limits(types.values())
+                self.admission.serve({name: info.schema_version for name, info in types.items()})
                 self._breaker_counts.forget_types()
                 self.live.refresh()
 
-    def want(self, types: Mapping[str, int], *, worker: str, limit: int, lease: timedelta) -> Want | None:
-        """What a worker may ask for now; None if all of it is held back."""
+    def want(self, types: Mapping[str, int], *, limit: int, **asked: Any) -> Want | None:
+        """What a worker may ask for now; None if all of it is held back. `asked` goes on to the claim."""
         open_types = self.admission.open(types)
         if not open_types:
             return None
         return Want(
             types=open_types,
-            worker=worker,
             limit=limit,
             slots=limit,
-            lease=lease,
             turns={name: self._turns[name] for name in open_types if name in self._turns},
             restricted=self.admission.restrictions(open_types),
             lowest=max(0, min(int(self._owed), limit)),
+            **asked,
         )
 
     def claimed(self, want: Want, leases: Sequence[Lease], seconds: float) -> None:
@@ -298,14 +272,10 @@ class Flow:
         with self._lock:
             self._owed += self.admission.low_share * len(leases) - min(want.lowest, len(leases))
 
-    def settled(self, lease: Lease, outcome: Outcome, app: str = "") -> None:
-        """Count what came of a run, of a program of that release."""
-        started, ran = lease.job.started_at, None
-        if started is not None and not isinstance(outcome, Released):
-            ran = max(timedelta(0), from_micros(self._clock.micros()) - started)
-        settled = [Settlement(lease, outcome, ran)]
-        self._breaker_counts.note(settled)
-        self.ledger.settled(settled, app)
+    def settled(self, settlement: Settlement) -> None:
+        """Count what came of a run, as for our own workers."""
+        self._breaker_counts.note([settlement])
+        self.ledger.settled([settlement], settlement.app)
 
     def tokens(self, job_type: str) -> tuple[tuple[str, int], ...]:
         """What the start of a job of that type takes of rates; it comes back if the job never started."""

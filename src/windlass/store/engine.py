@@ -28,7 +28,7 @@ class Enqueued(msgspec.Struct, frozen=True):
     id: str
     key: str | None
     created: bool
-    due: bool
+    due: bool = False
 
 
 # --- running ------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ class Tx(Protocol):
     def hint(self) -> None:
         """Jobs became claimable that were not enqueued here: whoever waits is told after the commit."""
 
-    def part(self) -> AbstractContextManager[None]:
+    def part(self) -> AbstractContextManager[object]:
         """A part that is undone alone when it raises."""
 
 
@@ -222,8 +222,10 @@ class Bound(Generic[P, T]):
     # The method of `Engine` that runs it.
     run = ""
 
-    def __init__(self, verb: Callable[Concatenate[X, P], T]) -> None:
+    def __init__(self, verb: Callable[Concatenate[X, P], T], run: str = "") -> None:
+        """`run`: another method of the store that binds it."""
         self.verb = verb
+        self.run = run or self.run
         self.__doc__ = verb.__doc__
 
     @overload
@@ -264,5 +266,4 @@ class writes(Bound[P, T]):  # noqa: N801
     """Bind a verb that changes something; `repeat` says whether it may run again after a lost answer."""
 
     def __init__(self, verb: Callable[Concatenate[X, P], T], *, repeat: Repeat) -> None:
-        super().__init__(verb)
-        self.run = {"same": "_rewrite", "never": "_write", "request_id": "_request"}[repeat]
+        super().__init__(verb, {"same": "_rewrite", "never": "_write", "request_id": "_request"}[repeat])

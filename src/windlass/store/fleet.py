@@ -177,9 +177,10 @@ def drain(tx: Tx, worker: str, *, by: str = "", why: str = "") -> None:
     access.note(tx, "drain", "worker", worker, by=by, why=why, after={"drain": True})
 
 
-def workers(tx: Tx) -> list[WorkerInfo]:
-    """Every worker, newest first."""
-    return [worker_from(row) for row in tx.rows("workers")]
+def workers(tx: Tx, prefix: str = "") -> list[WorkerInfo]:
+    """Every worker whose id begins so, newest first."""
+    rows = tx.rows("workers_named", prefix=prefix) if prefix else tx.rows("workers")
+    return [worker_from(row) for row in rows]
 
 
 def look(tx: Tx, worker: str, types: Mapping[str, int], reader: str = "") -> Look:

@@ -75,8 +75,6 @@ class Depths(msgspec.Struct, frozen=True, kw_only=True):
     pending: Mapping[str, int] = {}
     at: datetime | None = None
     age: timedelta | None = None
-    # A server counts, and refuses what is too much.
-    elsewhere: bool = False
 
 
 class Switches(msgspec.Struct, frozen=True, kw_only=True):

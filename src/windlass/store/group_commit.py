@@ -44,6 +44,8 @@ class Withdrawn(StoreBusy):
 
 
 _caller: ContextVar[Caller | None] = ContextVar("windlass_caller", default=None)
+# For whom a verb runs; None: for somebody who waits until it has ended.
+calling = _caller.get
 
 
 @contextmanager

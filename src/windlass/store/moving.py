@@ -1,4 +1,4 @@
-"""What do two stores have to do for a move from one to the other? The seam between them.
+"""What the two ends of a move share: marks, batches of rows, and sums to compare them by.
 
 The source is sealed before anything is read: what it accepted after that nobody would copy. The target is
 sealed until it holds everything, so that nobody works on half of it. The source's word `moved` is the moment
@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from typing import Protocol
 
 import msgspec
 
@@ -86,69 +85,6 @@ class Sum(msgspec.Struct, frozen=True):
 
     rows: int
     checksum: str
-
-
-class Source(Protocol):
-    """The store that is moved."""
-
-    place: str
-
-    def mark(self) -> Mark | None:
-        """What the store remembers of a move from here."""
-
-    def begin(self, mark: Mark) -> None:
-        """Seal the store. Refused if it is being moved, or was."""
-
-    def change(self, move: str, before: State, after: State) -> None:
-        """Note how far the move has come. Refused if it is not where it should be."""
-
-    def take_back(self, move: str) -> None:
-        """Open the store again. Refused once the jobs have changed hands."""
-
-    def columns(self, table: str) -> tuple[str, ...]:
-        """The names of a table's columns."""
-
-    def count(self, table: str, after: Place | None = None) -> int:
-        """How many rows a table has, in all or after a place in its order."""
-
-    def batch(self, table: str, after: Place | None, limit: int) -> Batch | None:
-        """The next rows in the table's order; None if there are no more."""
-
-    def highest(self) -> int:
-        """The highest number that a job was ever given."""
-
-    def close(self) -> None:
-        """Let go of the file."""
-
-
-class Target(Protocol):
-    """The store that the jobs are moved to."""
-
-    place: str
-
-    def mark(self) -> Mark | None:
-        """What the store remembers of a move to here."""
-
-    def begin(self, mark: Mark) -> None:
-        """Seal the store, to be filled. Refused unless it holds nothing."""
-
-    def fill(self, mark: Mark, table: str, columns: Sequence[str], batch: Batch) -> Mark:
-        """Write rows and how far it is by then; the mark after that. Refused if somebody else goes on."""
-
-    def sum(self, table: str, columns: Sequence[str]) -> Sum:
-        """Count and checksum of a table."""
-
-    def finish(self, highest: int) -> None:
-        """Make ready for use what was copied; new jobs are numbered after `highest`. Still sealed."""
-
-    def open(self, move: str) -> None:
-        """Let everybody in."""
-
-    def clear(self, move: str) -> None:
-        """Throw away what was copied, and let everybody in."""
-
-    def close(self) -> None:
-        """Let go of the connection."""
 
 
 # --- rows as lines ------------------------------------------------------------------------------

@@ -2,6 +2,10 @@
 -- Every worker, newest first.
 select * from windlass.workers order by started_at desc, id;
 
+-- name: workers_named
+-- Workers whose id begins so, newest first.
+select * from windlass.workers where substr(id, 1, length(:prefix)) = :prefix order by started_at desc, id;
+
 -- name: declarations
 -- Every definition of a schedule that code declares, or has declared.
 select name, digest, type, definition, first_at, seen_at from windlass.declarations;

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
 from time import monotonic
-from typing import Any
 
 from windlass.errors import StoreMoved
-from windlass.job import Job, Lease, NewJob, TypeInfo
+from windlass.job import Lease, NewJob, TypeInfo
 from windlass.store import (
     access,
     catalogue,
@@ -32,6 +30,7 @@ from windlass.store import (
     schedules,
     upkeep,
 )
+from windlass.store.bridge import Bridge, across
 from windlass.store.engine import (
     Claimed,
     Engine,
@@ -63,18 +62,24 @@ class Store(Engine):
 
     @abstractmethod
     def enqueue_on(
-        self, connection: object, jobs: Sequence[NewJob], types: Sequence[TypeInfo] = (), app: str = ""
+        self,
+        connection: object,
+        jobs: Sequence[NewJob],
+        types: Sequence[TypeInfo] = (),
+        app: str = "",
+        bridge: Bridge | None = None,
     ) -> list[Enqueued]:
         """Store jobs within the transaction of the caller's own connection; the caller commits.
 
-        The types are registered before anybody can see the jobs.
+        The types are registered before anybody can see the jobs. A connection that belongs to an event loop
+        comes with a bridge to it.
         """
 
-    @abstractmethod
     async def enqueue_on_async(
         self, connection: object, jobs: Sequence[NewJob], types: Sequence[TypeInfo] = (), app: str = ""
     ) -> list[Enqueued]:
         """As `enqueue_on`, for a connection that belongs to the running event loop."""
+        return await across(lambda bridge: self.enqueue_on(connection, jobs, types, app, bridge))
 
     enqueue_batch = writes(chains.enqueue_batch, repeat="never")
     accepted = reads(keys.accepted)
@@ -140,19 +145,8 @@ class Store(Engine):
     # --- handlers ---
 
     @abstractmethod
-    def transaction(
-        self, completion: Callable[[], Settlement], *, within: timedelta
-    ) -> AbstractContextManager[Any]:
-        """A connection of the handler's own in a transaction that commits together with the completion.
-
-        That is asked for at the block's end. LeaseLost, and nothing written, if it comes too late.
-        """
-
-    @abstractmethod
-    def transaction_async(
-        self, completion: Callable[[], Settlement], *, within: timedelta
-    ) -> AbstractAsyncContextManager[Any]:
-        """As `transaction`, on the running event loop."""
+    def handlers(self) -> running.Transacting:
+        """Where handlers' own writes commit together with the completion of their jobs."""
 
     @abstractmethod
     def shared_address(self) -> str:
@@ -182,16 +176,6 @@ class Store(Engine):
     # --- operating ---
 
     get = reads(keys.get)
-
-    def get_ended(
-        self,
-        name: str,
-        *,
-        tenant: str | None = None,
-        wait: float = 0.0,  # noqa: ARG002 - a server waits
-    ) -> Job | None:
-        """A job by id or key. A server answers when it has ended or after `wait` seconds, a store at once."""
-        return self.get(name, tenant=tenant)
 
     named = reads(keys.named)
     find = reads(jobs.find)

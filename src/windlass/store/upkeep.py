@@ -63,6 +63,15 @@ class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
+def check(tx: Tx) -> list[str]:
+    """What is wrong with the stored data."""
+    problems = [f"job {row['id']} is both live and archived" for row in tx.rows("check_twice")]
+    problems += [
+        f"key {row['key']!r} belongs to job {row['job_id']}, which is gone" for row in tx.rows("check_keys")
+    ]
+    return problems
+
+
 # A person had a day to look.
 _LATELY = timedelta(days=1)
 # Less than this is no reason to distrust a clock.

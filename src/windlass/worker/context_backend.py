@@ -35,14 +35,19 @@ class ContextBackend:
     @contextmanager
     def transaction(self) -> Iterator[Any]:
         """The store's transaction for this run; after its commit the job is completed."""
-        with self._settling(), self._store.transaction(self.completion, within=self._left()) as connection:
+        with (
+            self._settling(),
+            self._store.handlers().transaction(self.completion, within=self._left()) as connection,
+        ):
             yield connection
 
     @asynccontextmanager
     async def transaction_async(self) -> AsyncIterator[Any]:
         """The same on the running event loop."""
         with self._settling():
-            async with self._store.transaction_async(self.completion, within=self._left()) as connection:
+            async with self._store.handlers().transaction_async(
+                self.completion, within=self._left()
+            ) as connection:
                 yield connection
 
     def lend(self) -> tuple[str, timedelta]:

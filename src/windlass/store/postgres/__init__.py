@@ -1,1 +1,5 @@
-"""The store in a PostgreSQL database, shared by any number of machines."""
+"""A store in a PostgreSQL database; importing it needs the driver."""
+
+from windlass.store.postgres import address, guests, schema, store, target
+
+__all__ = ["address", "guests", "schema", "store", "target"]

@@ -14,7 +14,6 @@ from windlass.errors import must_be
 from windlass.url import join, split, without_password
 
 _SECRET = "***"  # noqa: S105 - stands where a password was
-_SWITCHES = {"on": True, "off": False}
 # Client-side limits, because no server-side one sees a half-open socket. The URL stands above them.
 _DEFAULTS: dict[str, str] = {
     "connect_timeout": "5",
@@ -57,21 +56,11 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     def environment(self) -> dict[str, str]:
         """The same for libpq's own programs."""
         given = conninfo_to_dict(self.url)
-        return {
-            **os.environ,
-            **{_VARIABLES[name]: str(given[name]) for name in _VARIABLES if given.get(name)},
+        known = ((option.keyword.decode(), option.envvar) for option in Conninfo.get_defaults())
+        said = {
+            variable.decode(): str(given[name]) for name, variable in known if variable and given.get(name)
         }
-
-
-_VARIABLES = {
-    "host": "PGHOST",
-    "port": "PGPORT",
-    "user": "PGUSER",
-    "password": "PGPASSWORD",
-    "dbname": "PGDATABASE",
-    "sslmode": "PGSSLMODE",
-    "sslrootcert": "PGSSLROOTCERT",
-}
+        return dict(os.environ) | said
 
 
 def read(url: str) -> Address:
@@ -80,48 +69,38 @@ def read(url: str) -> Address:
     if _BAD_ESCAPE.search(url):
         allowed = "such that two hex digits (not 00) follow each %, and a % itself is written %25"
         raise must_be("database URL", shown, allowed)
-    ours = {name: value for name, value in parts.pairs if name.startswith("windlass_")}
-    theirs = [(name, value) for name, value in parts.pairs if not name.startswith("windlass_")]
-    pooler = _switch(ours.pop("windlass_pooler", "off"), "windlass_pooler")
-    notify = _switch(ours.pop("windlass_notify", "on"), "windlass_notify")
-    _check_names([*ours, *(name for name, _ in theirs if name not in _known())])
+    ours = {name: value for name, value in parts.pairs if name in _OURS}
+    theirs = [(name, value) for name, value in parts.pairs if name not in _OURS]
+    _check_parameters(ours | dict(theirs))
     bare = join(parts, theirs)
     try:
         given = conninfo_to_dict(bare)
     except psycopg.Error as error:
         # The driver's message repeats what it could not read, which may be the password.
         raise must_be("database URL", shown, _FORM) from error.with_traceback(None)
-    _check_port(str(given.get("port") or ""), hidden=parts.torn)
-    _check_values({name: value for name, value in theirs if name != "port"})
-    return Address(url=bare, shown=without_password(bare), pooler=pooler, notify=notify and not pooler)
-
-
-def _known() -> set[str]:
-    # `ssl=true` is understood in URLs alone.
-    return {option.keyword.decode() for option in Conninfo.get_defaults()} | {"ssl"}
-
-
-def _check_names(unknown: list[str]) -> None:
-    for name in unknown:
-        allowed = (
-            "one of PostgreSQL's, such as sslmode or connect_timeout, windlass_pooler or windlass_notify"
-        )
-        raise must_be("parameter of the database URL", _SECRET if "@" in name else name, allowed)
-
-
-def _check_port(ports: str, *, hidden: bool) -> None:
-    """One for each host; left out, it is PostgreSQL's own."""
-    for port in ports.split(","):
+    # One for each host; left out, it is PostgreSQL's own.
+    for port in str(given.get("port") or "").split(","):
         if port and not (port.isascii() and port.isdigit() and 1 <= int(port) <= _HIGHEST_PORT):
-            allowed = f"a number from 1 to {_HIGHEST_PORT}"
-            if hidden:
-                allowed += ", and a / in a password %2F"
-            raise must_be("port of the database URL", _SECRET if hidden else port, allowed)
+            more = ", and a / in a password %2F" if parts.torn else ""
+            allowed = f"a number from 1 to {_HIGHEST_PORT}{more}"
+            raise must_be("port of the database URL", _SECRET if parts.torn else port, allowed)
+    pooler = ours.get("windlass_pooler") == "on"
+    notify = not pooler and ours.get("windlass_notify") != "off"
+    return Address(url=bare, shown=without_password(bare), pooler=pooler, notify=notify)
 
 
-def _check_values(given: dict[str, str]) -> None:
-    """The driver would find these wrong only when it connects, and call it a server that is away."""
+def _check_parameters(given: dict[str, str]) -> None:
+    """The driver would find wrong values only when it connects, and call it a server that is away."""
+    # `ssl=true` is understood in URLs alone.
+    known = {option.keyword.decode() for option in Conninfo.get_defaults()} | {"ssl", *_OURS}
     for name, value in given.items():
+        if name not in known:
+            allowed = (
+                "one of PostgreSQL's, such as sslmode or connect_timeout, windlass_pooler or windlass_notify"
+            )
+            raise must_be("parameter of the database URL", _SECRET if "@" in name else name, allowed)
+        if name in _OURS and value not in ("on", "off"):
+            raise must_be(name, value, "on or off")
         where = f"{name} of the database URL"
         if name in _NUMBERS and not _NUMBER.fullmatch(value):
             raise must_be(where, value, "a whole number")
@@ -129,12 +108,7 @@ def _check_values(given: dict[str, str]) -> None:
             raise must_be(where, value, "one of " + ", ".join(_CHOICES[name]))
 
 
-def _switch(value: str, name: str) -> bool:
-    if value not in _SWITCHES:
-        raise must_be(name, value, "on or off")
-    return _SWITCHES[value]
-
-
+_OURS = ("windlass_pooler", "windlass_notify")
 _FORM = "postgresql://user@host/name, with an address of IPv6 in [ ]"
 _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})|%00")
 _HIGHEST_PORT = 65_535

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import timedelta
 from itertools import repeat
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from psycopg import errors
@@ -17,7 +18,8 @@ from windlass.store import fleet, limits, rows, running
 from windlass.store.engine import Claimed, Want
 from windlass.store.fleet import Look
 from windlass.store.lanes import in_order
-from windlass.store.postgres.session import numbers, texts, words
+from windlass.store.postgres import hot
+from windlass.store.postgres.session import numbers, texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -79,44 +81,69 @@ class Floors:
             self._known[tuple(types)] = (head, self._clock() + _FLOOR_SECONDS)
 
 
-class Lately:
+class Recent:
     """How many jobs the last claim of some types found. The next one will find about as many."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, ...], int] = {}
+        self.found: dict[tuple[str, ...], int] = {}
         # Turns that were another's the last time: they are waited for at once.
         self.crowded: set[str] = set()
 
-    def few(self, want: Want) -> bool:
-        """Whether all that is there may well be taken at once."""
-        return want.limit >= _FEW and self._found.get(tuple(want.types), 0) <= _FEW
-
-    def many(self, want: Want) -> bool:
-        """Whether so many are there, and are wanted, that those who claim them get in each other's way."""
-        return want.limit >= _LARGE and self._found.get(tuple(want.types), 0) >= _LARGE
-
-    def learn(self, types: Iterable[str], found: int) -> None:
+    def learn(self, types: tuple[str, ...], found: int) -> None:
         """A claim of these types found so many."""
-        if len(self._found) >= _MOST_KINDS:
+        if len(self.found) >= _MOST_KINDS:
             # Workers over HTTP name any types in any order.
-            self._found.clear()
+            self.found.clear()
             self.crowded.clear()
-        self._found[tuple(types)] = found
+        self.found[types] = found
 
 
-def claim_fitting(tx: PostgresTx, want: Want, floors: Floors, *, lately: Lately) -> Claimed:
-    """The same in the way that fits what was there lately.
+def claim(tx: PostgresTx, want: Want, floors: Floors, recent: Recent | None) -> Claimed:
+    """Take due jobs: once for each request, with what others could not read, and within limits.
+
+    `recent` is None behind a pooler: a claim is then one transaction, which must not end because a turn is
+    waited for in vain. The same holds for a request, which others look for after its commit, and for jobs
+    that become due for this claim: before it ends nobody else sees them, and mostly all of them are taken.
+    """
+    whole = want.mark is not None or bool(want.reader)
+    with tx.part() if whole else nullcontext():
+        if want.mark is not None:
+            tx.rows("lock_request", mark=want.mark)
+            if (before := running.claimed_before(tx, want)) is not None:
+                return before
+        if want.reader:
+            tx.change(
+                "offer_unread", types=list(want.types), reader=want.reader, limit=want.limit, now=tx.given
+            )
+        recent = None if whole else recent
+        if not want.restricted and not want.lowest:
+            return _claim_free(tx, want, floors, recent)
+        return limits.claim(
+            tx,
+            want,
+            _look(tx, want),
+            promote=lambda _, types: _promote(tx, types, tx.now),
+            plain=lambda _, others: _claim_free(tx, others, floors, recent),
+        )
+
+
+def _claim_free(tx: PostgresTx, want: Want, floors: Floors, recent: Recent | None) -> Claimed:
+    """Take jobs that nothing restricts, in the way that fits what was there recently.
 
     Where few jobs are, a claim is mostly the beginning and the end of its statement: a short one takes them
     all. Where many are, those who claim at one moment would all want the same: each walks over what the
     others have locked, and asks again. So they take turns. That saves work and nothing else: whoever has
     waited for long enough claims all the same.
     """
-    claimed = _claim_few(tx, want, floors) if lately.few(want) else None
+    if recent is None:
+        return _claim_batch(tx, want, floors, None, set())
+    types = tuple(want.types)
+    found = recent.found.get(types, 0)
+    claimed = _claim_few(tx, want, floors) if want.limit >= _FEW >= found else None
     if claimed is None:
-        turn = ",".join(sorted(want.types)) if lately.many(want) else None
-        claimed = claim(tx, want, floors, turn=turn, crowded=lately.crowded)
-    lately.learn(want.types, len(claimed.leases))
+        turn = ",".join(sorted(types)) if min(want.limit, found) >= _LARGE else None
+        claimed = _claim_batch(tx, want, floors, turn, recent.crowded)
+    recent.learn(types, len(claimed.leases))
     return claimed
 
 
@@ -145,127 +172,80 @@ def _claim_few(tx: PostgresTx, want: Want, floors: Floors) -> Claimed | None:
     return Claimed(leases, _until(later, clock))
 
 
-def claim(
-    tx: PostgresTx, want: Want, floors: Floors, *, turn: str | None = None, crowded: set[str] | None = None
-) -> Claimed:
+def _claim_batch(tx: PostgresTx, want: Want, floors: Floors, turn: str | None, crowded: set[str]) -> Claimed:
     """Take up to `want.limit` jobs: one statement, and another where the first had to stop early.
 
     The turn is tried within the statement. Asked for by one of its own, its answer would wait here until the
     event loop lets go of the interpreter, and so would the claim. If it is another's, or was the last time,
     the server waits for it, and the claim stands behind it already.
     """
-    crowded = set() if crowded is None else crowded
-    if want.limit <= 0 or not want.types:
-        state, _ = _ask(tx, want, 0, slack=1.0, promoted=True, floor=0)
-        return Claimed([], _until(state.later, state.clock))
     leases: list[Lease] = []
-    promoted = False
-    hindered = 0
-    while True:
-        slack = _SLACKS[min(hindered, len(_SLACKS) - 1)]
-        floor = floors.get(want.types)
-        left = want.limit - len(leases)
-        try:
-            state, taken = _ask(
-                tx, want, left, slack=slack, promoted=promoted, floor=floor, turn=turn, crowded=crowded
-            )
-        except errors.LockNotAvailable:
-            if turn not in crowded:
-                raise
-            # Whoever has waited for long enough claims all the same.
-            turn = None
-            continue
-        if turn is not None and not state.ours:
-            crowded.add(turn)
-            continue
-        if not floor:
-            floors.learn(want.types, state.head, state.dead)
-        if not promoted and state.later is not None and state.later <= state.clock:
-            tx.change("promote_types", types=list(want.types), now=state.clock, limit=_PROMOTED_AT_ONCE)
-            promoted = True
-            continue
-        now = state.clock
-        leases += rows.leases_of(taken, worker=want.worker, now=now, until=now + span(want.lease))
-        hindered += 1
-        if len(leases) >= want.limit or not state.more or (not taken and hindered > len(_SLACKS)):
-            return Claimed(leases, None if state.later is None else _until(state.later, now))
-
-
-def claim_with_unread(
-    verb: Callable[[PostgresTx, Want, Floors], Claimed], tx: PostgresTx, want: Want, floors: Floors
-) -> Claimed:
-    """The same with jobs that others could not read, and that only now become due.
-
-    In one transaction: before it ends nobody else sees them, and mostly all of them are taken by then.
-    """
-    with tx.part():
-        tx.change("offer_unread", types=list(want.types), reader=want.reader, limit=want.limit, now=tx.given)
-        return verb(tx, want, floors)
-
-
-def _ask(
-    tx: PostgresTx,
-    want: Want,
-    limit: int,
-    *,
-    slack: float,
-    promoted: bool,
-    floor: int,
-    turn: str | None = None,
-    crowded: set[str] | None = None,
-) -> tuple[_State, list[rows.Taken]]:
-    values = {
+    values: dict[str, Any] = {
         "types": list(want.types),
         "versions": list(want.types.values()),
         "afters": [*map(want.turns.get, want.types, repeat(""))],
-        "limit": limit,
-        "slack": slack,
-        "promoted": promoted,
-        "floor": floor,
-        "turn": turn,
+        # Nothing to take: only when the next one is due is asked.
+        "promoted": want.limit <= 0 or not want.types,
         "worker": want.worker,
         "mark": want.mark,
         "lease": span(want.lease),
         "now": tx.given,
     }
-    if turn is not None and crowded and turn in crowded:
-        [[free]], found = tx.tuples_after(
-            "claim_turn", {"turn": turn, "patience": _TURN_PATIENCE}, "claim_batch", values
+    hindered = 0
+    while True:
+        slack = _SLACKS[min(hindered, len(_SLACKS) - 1)]
+        floor = floors.get(want.types)
+        values |= {"limit": max(0, want.limit - len(leases)), "slack": slack, "floor": floor, "turn": turn}
+        if turn in crowded:
+            waits = {"turn": turn, "patience": _TURN_PATIENCE}
+            try:
+                [[free]], found = tx.tuples_after("claim_turn", waits, "claim_batch", values)
+            except errors.LockNotAvailable:
+                # Whoever has waited for long enough claims all the same.
+                turn = None
+                continue
+            if free:
+                crowded.discard(turn)
+        else:
+            found = tx.tuples("claim_batch", **values)
+        state, taken = _told(found)
+        if turn is not None and not state.ours:
+            crowded.add(turn)
+            continue
+        if not floor:
+            floors.learn(want.types, state.head, state.dead)
+        now = state.clock
+        if not values["promoted"] and state.later is not None and state.later <= now:
+            _promote(tx, want.types, now)
+            values["promoted"] = True
+            continue
+        leases += rows.leases_of(
+            in_order(taken, want.turns), worker=want.worker, now=now, until=now + span(want.lease)
         )
-        if free:
-            crowded.discard(turn)
-    else:
-        found = tx.tuples("claim_batch", **values)
-    # One row says how it stands, the others are jobs.
-    state: _State | None = None
+        hindered += 1
+        if len(leases) >= want.limit or not state.more or (not taken and hindered > len(_SLACKS)):
+            return Claimed(leases, _until(state.later, now))
+
+
+def _told(found: Iterable[tuple[Any, ...]]) -> tuple[_State, list[rows.Taken]]:
+    """One row says how it stands, the others are jobs."""
     taken: list[rows.Taken] = []
+    state = None
     for row in found:
         if row[0] is None:
             taken.append(rows.Taken(*row[_JOB:]))
         else:
             state = _State(*row[:_JOB])
     assert state is not None  # noqa: S101 - it is always there
-    return state, in_order(taken, want.turns)
+    return state, taken
 
 
 def _until(later: int | None, clock: int) -> timedelta | None:
     return None if later is None else timedelta(microseconds=max(0, later - clock))
 
 
-# --- under limits ---
-
-
-def claim_within_limits(
-    plain: Callable[[PostgresTx, Want, Floors], Claimed], tx: PostgresTx, want: Want, floors: Floors
-) -> Claimed:
-    """Restricted types first, as far as they have permits; the others as ever, by the `plain` claim."""
-    return limits.claim(
-        tx,
-        want,
-        _look(tx, want),
-        promote=lambda _, types: _promote(tx, types),
-        plain=lambda _, others: plain(tx, others, floors),
-    )
+def _promote(tx: PostgresTx, types: Iterable[str], now: int) -> None:
+    tx.change("promote_types", types=list(types), now=now, limit=_PROMOTED_AT_ONCE)
 
 
 def _look(tx: PostgresTx, want: Want) -> limits.LimitState:
@@ -294,28 +274,11 @@ def _look(tx: PostgresTx, want: Want) -> limits.LimitState:
     )
 
 
-def _promote(tx: PostgresTx, types: Sequence[str]) -> None:
-    tx.change("promote_types", types=list(types), now=tx.now, limit=_PROMOTED_AT_ONCE)
-
-
-# --- leases ---
-
-
-def claim_once(verb: Callable[..., Claimed], tx: PostgresTx, want: Want, floors: Floors) -> Claimed:
-    """Claim by `verb`, unless this request has. In a transaction: others look after its commit."""
-    with tx.part():
-        tx.rows("lock_request", mark=want.mark)
-        return running.claimed_before(tx, want) or verb(tx, want, floors)
-
-
 def extend(tx: PostgresTx, leases: Sequence[Lease], by: timedelta) -> tuple[list[Lease], list[Lease]]:
     """Move the leases' end: (kept with their new end, lost). One that is locked now is kept as it is."""
     if not leases:
         return [], []
-    fence = {
-        "seqs": numbers(lease.job.seq for lease in leases),
-        "tokens": words(lease.token for lease in leases),
-    }
+    fence = hot.fence(leases)
     moved = tx.rows("extend_batch", now=tx.given, by=span(by), **fence)
     ends = {row["token"]: from_micros(row["lease_until"]) for row in moved}
     if len(ends) < len(leases):
@@ -337,7 +300,7 @@ def look(tx: PostgresTx, worker: str, types: Mapping[str, int], reader: str = ""
         reader=reader,
         now=tx.given,
     )
-    later, fires = row["later"], row["fires"]
+    fires = row["fires"]
     return Look(
         now=from_micros(row["now"]),
         workers=[fleet.worker_from(each) for each in msgspec.json.decode(row["workers"])],
@@ -345,7 +308,7 @@ def look(tx: PostgresTx, worker: str, types: Mapping[str, int], reader: str = ""
         expired=row["expired"],
         orphaned=row["orphaned"],
         claimable=row["claimable"],
-        next_due=None if later is None else timedelta(microseconds=max(0, later - row["now"])),
+        next_due=_until(row["later"], row["now"]),
         next_fire=None if fires is None else timedelta(microseconds=fires - row["now"]),
         revision=row["revision"],
         unread=row["unread"],

@@ -15,6 +15,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
 import psycopg
 from psycopg.pq import TransactionStatus
 
@@ -22,7 +23,7 @@ from windlass.errors import StoreUnavailable
 from windlass.loop import Loop
 from windlass.store import group_commit
 from windlass.store.engine import StoreClosed
-from windlass.store.group_commit import check_wanted
+from windlass.store.group_commit import calling, check_wanted
 from windlass.store.postgres.session import (
     Connection,
     check_confirmed,
@@ -50,12 +51,13 @@ class Guard:
     is heard even so, the connection is broken off, and whoever waits on it gets an error and may try anew.
     """
 
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._running: dict[int, _Watch] = {}
         self._loop: Loop | None = None
         self._place: tuple[str, int] | None = None
+        # How often a new connection led to another server than the one before: older ones lead nowhere.
+        self.moves = 0
 
     @contextmanager
     def watching(self, connection: Connection, seconds: float) -> Iterator[None]:
@@ -63,7 +65,7 @@ class Guard:
         if self._loop is None:
             self._start()
         key = id(connection)
-        self._running[key] = _Watch(connection, self._clock() + seconds)
+        self._running[key] = _Watch(connection, monotonic() + seconds)
         try:
             yield
         finally:
@@ -73,10 +75,10 @@ class Guard:
 
     def tick(self) -> None:
         """Cancel what is overdue, and break off what even that did not end."""
-        now = self._clock()
+        now = monotonic()
         for watch in list(self._running.values()):
             if now >= watch.until + _GRACE:
-                self._break_off(watch)
+                self.break_off(watch.connection, watch)
             elif now >= watch.until and not watch.cancelled:
                 watch.cancelled = True
                 # On a thread of its own: a frozen server takes its time to refuse, and others wait, too.
@@ -88,20 +90,11 @@ class Guard:
         with self._lock:
             moved = self._place not in (None, place)
             self._place = place
+            self.moves += moved
         if moved:
             for watch in list(self._running.values()):
                 if _place(watch.connection) != place:
-                    self._break_off(watch)
-
-    def is_elsewhere(self, connection: Connection) -> bool:
-        """Whether the newest connection led to another server than this one."""
-        return _place(connection) != self._place
-
-    def break_off(self, connection: Connection) -> None:
-        """End what runs on this connection now, if anything does."""
-        watch = self._running.get(id(connection))
-        if watch is not None:
-            self._break_off(watch)
+                    self.break_off(watch.connection, watch)
 
     def close(self) -> None:
         """Stop watching."""
@@ -110,14 +103,17 @@ class Guard:
         if loop is not None:
             loop.stop()
 
-    def _break_off(self, watch: _Watch) -> None:
+    def break_off(self, connection: Connection, watch: _Watch | None = None) -> None:
+        """End what runs on this connection now, if anything does: with `watch`, only what that watches."""
         with self._lock:
-            if self._running.get(id(watch.connection)) is not watch:
+            running = self._running.get(id(connection))
+            if running is None or watch not in (None, running):
                 return
-            with suppress(psycopg.Error, OSError):
-                handle = socket.socket(fileno=os.dup(watch.connection.fileno()))
-                with handle:
-                    handle.shutdown(socket.SHUT_RDWR)
+            with (
+                suppress(psycopg.Error, OSError),
+                socket.socket(fileno=os.dup(connection.fileno())) as handle,
+            ):
+                handle.shutdown(socket.SHUT_RDWR)
 
     def _start(self) -> None:
         with self._lock:
@@ -127,15 +123,12 @@ class Guard:
                 self._loop = loop
 
 
-class _Watch:
+class _Watch(msgspec.Struct, eq=False):
     """One wait, and whether it was told to end."""
 
-    __slots__ = ("cancelled", "connection", "until")
-
-    def __init__(self, connection: Connection, until: float) -> None:
-        self.connection = connection
-        self.until = until
-        self.cancelled = False
+    connection: Connection
+    until: float
+    cancelled: bool = False
 
 
 def _cancel(connection: Connection) -> None:
@@ -175,22 +168,26 @@ class Link:
         Only for what may be repeated: a settle that was written finds itself done.
         """
         with self._lock:
-            check_wanted()
-            fresh = self._connection is None
-            try:
-                return self._call(call)
-            except psycopg.Error as error:
-                if not is_away(error):
-                    raise explain(error, self._address.shown) from error
-                self._drop()
-                if fresh or not again or self._closed:
-                    raise explain(error, self._address.shown) from error
-            try:
-                return self._call(call)
-            except psycopg.Error as error:
-                if is_away(error):
-                    self._drop()
-                raise explain(error, self._address.shown) from error
+            if calling() is not None:
+                check_wanted()
+            again = again and self._connection is not None
+            while True:
+                if self._closed:
+                    raise StoreClosed(self._address.shown)
+                try:
+                    if self._connection is None or self._connection.closed:
+                        self._connection = open_connection(self._address, self._use)
+                        self._guard.arrived(self._connection)
+                    with self._guard.watching(self._connection, LONGEST[self._use]):
+                        answer = call(self._connection)
+                    check_confirmed(self._connection, self._address.shown)
+                    return answer
+                except psycopg.Error as error:
+                    if is_away(error):
+                        self._drop()
+                    if not is_away(error) or not again or self._closed:
+                        raise explain(error, self._address.shown) from error
+                again = False
 
     def run_at_once(self, call: Callable[[Connection], None]) -> bool:
         """Call with the connection if it is there and nobody uses it, else answer False; never waits."""
@@ -200,10 +197,9 @@ class Link:
             if self._closed or self._connection is None or self._connection.closed:
                 return False
             call(self._connection)
+            return True
         except psycopg.Error:
             return False
-        else:
-            return True
         finally:
             self._lock.release()
 
@@ -211,31 +207,15 @@ class Link:
         """Let go of the connection, also when somebody waits on it for an answer that does not come."""
         self._closed = True
         if not self._lock.acquire(timeout=_CLOSE_SECONDS):
-            connection = self._connection
-            if connection is not None:
-                self._guard.break_off(connection)
+            if self._connection is not None:
+                self._guard.break_off(self._connection)
             self._lock.acquire()
-        try:
-            self._drop()
-        finally:
-            self._lock.release()
-
-    def _call(self, call: Callable[[Connection], T]) -> T:
-        if self._closed:
-            raise StoreClosed(self._address.shown)
-        if self._connection is None or self._connection.closed:
-            self._connection = open_connection(self._address, self._use)
-            self._guard.arrived(self._connection)
-        with self._guard.watching(self._connection, LONGEST[self._use]):
-            answer = call(self._connection)
-        check_confirmed(self._connection, self._address.shown)
-        return answer
+        self._drop()
+        self._lock.release()
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
-        if connection is not None:
-            with suppress(psycopg.Error):
-                connection.close()
+        _close(connection)
 
 
 _MOST = 10
@@ -272,7 +252,8 @@ class Pool:
         self._patience = patience
         self._connect = connect or partial(open_connection, use="pool")
         self._changed = threading.Condition()
-        self._idle: list[tuple[Connection, float]] = []
+        # Each with the time of its last use, and how often the server had moved by then.
+        self._idle: list[tuple[Connection, float, int]] = []
         self._out = 0
         self._closed = False
         # Connections that were used before this moment are asked first whether they still are any.
@@ -283,7 +264,8 @@ class Pool:
 
     def deadline(self) -> float:
         """When the patience of who comes now is at its end."""
-        return monotonic() + group_commit.patience(self._patience)
+        usual = self._patience
+        return monotonic() + (usual if calling() is None else group_commit.patience(usual))
 
     @contextmanager
     def connection(
@@ -297,10 +279,12 @@ class Pool:
         self._enter(until)
         connection: Connection | None = None
         try:
-            connection = self._usable(until, checked=checked)
-            group_commit.check_wanted()
+            connection = self._rested(checked=checked) or self._opened(until)
+            left = until - monotonic()
+            if calling() is not None:
+                check_wanted()
+                left = group_commit.run_limit(self._patience, left)
             if seconds is None:
-                left = group_commit.run_limit(self._patience, until - monotonic())
                 seconds = max(left, _LEAST_SECONDS_TO_RUN)
             with self._guard.watching(connection, seconds):
                 yield connection
@@ -330,7 +314,7 @@ class Pool:
     def _clear(self) -> None:
         with self._changed:
             resting, self._idle = self._idle, []
-        for connection, _ in resting:
+        for connection, *_ in resting:
             _close(connection)
 
     # --- coming and going ---
@@ -357,7 +341,7 @@ class Pool:
                 if self._closed or status != TransactionStatus.IDLE:
                     stale.append(connection)
                 else:
-                    self._idle.append((connection, monotonic()))
+                    self._idle.append((connection, monotonic(), self._guard.moves))
             if self._idle and monotonic() - self._idle[0][1] > _REST_SECONDS:
                 stale.append(self._idle.pop(0)[0])
             self._changed.notify()
@@ -366,40 +350,33 @@ class Pool:
 
     # --- a connection that is one ---
 
-    def _usable(self, until: float, *, checked: bool) -> Connection:
-        connection = self._rested(checked=checked)
-        if connection is not None:
-            return connection
+    def _opened(self, until: float) -> Connection:
         # One tries while the others wait: a server that comes back is not met by all at once.
         if not self._opening.acquire(timeout=max(0.0, until - monotonic())):
             raise self._no_connection() from None
         try:
-            return self._open(until)
+            pause = _FIRST_PAUSE
+            while True:
+                if self._closed:
+                    raise StoreClosed(self._address.shown)
+                check_wanted()
+                # One of ours may have come back meanwhile.
+                if (rested := self._rested()) is not None:
+                    return rested
+                try:
+                    connection = self._connect(self._address)
+                except psycopg.Error as error:
+                    self._refused = error
+                else:
+                    self._refused = None
+                    self._guard.arrived(connection)
+                    return connection
+                if monotonic() + pause >= until:
+                    raise self._no_connection() from self._refused
+                self._pause.wait(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
         finally:
             self._opening.release()
-
-    def _open(self, until: float) -> Connection:
-        pause = _FIRST_PAUSE
-        while True:
-            if self._closed:
-                raise StoreClosed(self._address.shown)
-            group_commit.check_wanted()
-            # One of ours may have come back meanwhile.
-            rested = self._rested()
-            if rested is not None:
-                return rested
-            try:
-                connection = self._connect(self._address)
-            except psycopg.Error as error:
-                self._refused = error
-            else:
-                self._refused = None
-                self._guard.arrived(connection)
-                return connection
-            if monotonic() + pause >= until:
-                raise self._no_connection() from self._refused
-            self._pause.wait(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _rested(self, *, checked: bool = True) -> Connection | None:
         """One that is there already and still works."""
@@ -407,8 +384,8 @@ class Pool:
             with self._changed:
                 if not self._idle:
                     return None
-                connection, used = self._idle.pop()
-            if not connection.closed and not self._guard.is_elsewhere(connection):
+                connection, used, moves = self._idle.pop()
+            if not connection.closed and moves == self._guard.moves:
                 recent = not checked or monotonic() - used <= _FRESH_SECONDS
                 if (recent and used > self._doubted) or self._answers(connection):
                     return connection
@@ -431,9 +408,10 @@ class Pool:
         )
 
 
-def _close(connection: Connection) -> None:
-    with suppress(psycopg.Error):
-        connection.close()
+def _close(connection: Connection | None) -> None:
+    if connection is not None:
+        with suppress(psycopg.Error):
+            connection.close()
 
 
 CHANNEL = "windlass"
@@ -465,13 +443,19 @@ class Listener:
         if self._begun is not None:
             self._telling.run(self._answered_or_told)
 
-    def tell(self) -> None:
+    def tell(self, channel: str = CHANNEL) -> None:
         """Notify whoever listens; what we tell ourselves is not heard."""
-        self._tell(CHANNEL)
+        self._check_ours()
+
+        def send(connection: Connection) -> None:
+            self._answered(connection)
+            connection.execute("select pg_notify($1, $2)", [channel, self.name])
+
+        self._telling.run(send)
 
     def ask(self) -> None:
         """Notify ourselves alone, by the way that others take."""
-        self._tell(self._own)
+        self.tell(self._own)
 
     def hear(self, seconds: float) -> tuple[bool, bool]:
         """Wait so long for hints, of others and of our own. Raises when the connection is bad."""
@@ -494,9 +478,7 @@ class Listener:
     def begin_anew(self) -> None:
         """Let go of the connection that hears; the next hearing opens another."""
         connection, self._hearing = self._hearing, None
-        if connection is not None:
-            with suppress(psycopg.Error):
-                connection.close()
+        _close(connection)
 
     def close(self) -> None:
         """Let go of both; what a forked process inherited is its parent's."""
@@ -504,15 +486,6 @@ class Listener:
             return
         self._telling.close()
         self.begin_anew()
-
-    def _tell(self, channel: str) -> None:
-        self._check_ours()
-
-        def send(connection: Connection) -> None:
-            self._answered(connection)
-            connection.execute("select pg_notify($1, $2)", [channel, self.name])
-
-        self._telling.run(send)
 
     def _send(self, connection: Connection) -> None:
         if self._begun is connection:

@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
 import msgspec
@@ -18,7 +20,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
-from windlass.errors import LeaseLost, must_be
+from windlass.errors import must_be
 from windlass.store.bridge import Bridge, across
 from windlass.store.postgres import hot
 from windlass.store.postgres.address import read
@@ -58,47 +60,49 @@ _AS_TEXT = "with answer as (\n{}\n) select cast(to_json(answer) as text) as answ
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-class Driver(Protocol):
+class Driver:
     """A caller's connection as our statements see it."""
 
-    @property
-    def connection(self) -> object:
-        """The driver's own."""
+    def __init__(self, connection: Any, wait: Callable[[Any], Any] = lambda done: done) -> None:
+        """`wait` gives the answer to what the connection began: on an event loop it is awaited there."""
+        self.connection = connection
+        self._wait = wait
 
     def begins_by_itself(self) -> bool:
         """Whether the next statement begins a transaction that the caller will commit."""
-
-    def idle(self) -> bool:
-        """Whether no transaction is open."""
-
-    def command(self, words: str) -> None:
-        """Run a command without parameters."""
+        return not self.connection.autocommit
 
     def rollback(self) -> None:
         """Undo the transaction that began by itself with our statement."""
+        self._wait(self.connection.rollback())
 
+    def command(self, words: str) -> None:
+        """Run a command without parameters."""
+        self._wait(self.connection.execute(words))
+
+    @abstractmethod
+    def idle(self) -> bool:
+        """Whether no transaction is open."""
+
+    @abstractmethod
     def rows(self, statement: Statement, values: Values) -> Sequence[Row]:
         """Run a statement and give its rows."""
 
+    @abstractmethod
     def change(self, statement: Statement, values: Values) -> int:
         """Run a statement and say how many rows it changed."""
 
 
-def driver_of(connection: object) -> Driver | None:
-    """The driver of a connection; None if we know none for it."""
-    if isinstance(connection, psycopg.Connection):
-        return Psycopg(connection)
-    if _is(connection, "psycopg2", "connection"):
-        return Psycopg2(connection)
-    return None
-
-
-def async_driver_of(connection: object, bridge: Bridge) -> Driver | None:
-    """The same for a connection that belongs to an event loop."""
+def driver_of(connection: object, bridge: Bridge | None = None) -> Driver | None:
+    """The driver of a connection, which has a bridge if it belongs to an event loop; None if we know none."""
+    if bridge is None:
+        if isinstance(connection, psycopg.Connection):
+            return Psycopg(connection)
+        return Psycopg2(connection) if _is(connection, "psycopg2", "connection") else None
     if isinstance(connection, psycopg.AsyncConnection):
-        return PsycopgAsync(connection, bridge)
+        return Psycopg(connection, bridge.wait)
     if _is(connection, "asyncpg", "Connection") or _is(connection, "asyncpg", "PoolConnectionProxy"):
-        return Asyncpg(connection, bridge)
+        return Asyncpg(connection, bridge.wait)
     return None
 
 
@@ -109,87 +113,37 @@ def _is(connection: object, package: str, name: str) -> bool:
     )
 
 
-class Psycopg:
+class Psycopg(Driver):
     """psycopg 3. The caller's own settings stay: only our cursors read and write in our way."""
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self.connection = connection
-
-    def begins_by_itself(self) -> bool:
-        return not self.connection.autocommit
-
     def idle(self) -> bool:
-        return self.connection.info.transaction_status == TransactionStatus.IDLE
-
-    def command(self, words: str) -> None:
-        self.connection.execute(words.encode())
-
-    def rollback(self) -> None:
-        self.connection.rollback()
+        return bool(self.connection.info.transaction_status == TransactionStatus.IDLE)
 
     def rows(self, statement: Statement, values: Values) -> Sequence[Row]:
-        return self._run(statement, values).fetchall()
+        found: Sequence[Row] = self._wait(self._run(statement, values).fetchall())
+        return found
 
     def change(self, statement: Statement, values: Values) -> int:
-        return self._run(statement, values).rowcount
+        return int(self._run(statement, values).rowcount)
 
-    def _run(self, statement: Statement, values: Values) -> psycopg.Cursor[dict[str, Any]]:
-        cursor = psycopg.RawCursor(self.connection, row_factory=dict_row)
+    def _run(self, statement: Statement, values: Values) -> Any:
+        kind = (
+            psycopg.RawCursor if isinstance(self.connection, psycopg.Connection) else psycopg.AsyncRawCursor
+        )
+        cursor = kind(self.connection, row_factory=dict_row)
         adapt(cursor.adapters)
-        return cursor.execute(statement.text.encode(), [values[name] for name in statement.names])
+        given = [values[name] for name in statement.names]
+        return self._wait(cursor.execute(statement.text.encode(), given))
 
 
-class PsycopgAsync:
-    """psycopg 3 on an event loop."""
-
-    def __init__(self, connection: psycopg.AsyncConnection[Any], bridge: Bridge) -> None:
-        self.connection = connection
-        self._bridge = bridge
-
-    def begins_by_itself(self) -> bool:
-        return not self.connection.autocommit
-
-    def idle(self) -> bool:
-        return self.connection.info.transaction_status == TransactionStatus.IDLE
-
-    def command(self, words: str) -> None:
-        self._bridge.wait(self.connection.execute(words.encode()))
-
-    def rollback(self) -> None:
-        self._bridge.wait(self.connection.rollback())
-
-    def rows(self, statement: Statement, values: Values) -> Sequence[Row]:
-        async def run() -> Sequence[Row]:
-            return await (await self._run(statement, values)).fetchall()
-
-        return self._bridge.wait(run())
-
-    def change(self, statement: Statement, values: Values) -> int:
-        return self._bridge.wait(self._run(statement, values)).rowcount
-
-    async def _run(self, statement: Statement, values: Values) -> psycopg.AsyncCursor[dict[str, Any]]:
-        cursor = psycopg.AsyncRawCursor(self.connection, row_factory=dict_row)
-        adapt(cursor.adapters)
-        return await cursor.execute(statement.text.encode(), [values[name] for name in statement.names])
-
-
-class Psycopg2:
+class Psycopg2(Driver):
     """psycopg2, which frameworks still use."""
-
-    def __init__(self, connection: Any) -> None:
-        self.connection = connection
-
-    def begins_by_itself(self) -> bool:
-        return not self.connection.autocommit
 
     def idle(self) -> bool:
         return bool(self.connection.get_transaction_status() == TransactionStatus.IDLE)
 
     def command(self, words: str) -> None:
         self._run(words, None)
-
-    def rollback(self) -> None:
-        self.connection.rollback()
 
     def rows(self, statement: Statement, values: Values) -> Sequence[Row]:
         return [_row(answer) for (answer,) in self._run(_AS_TEXT.format(_bare(statement.named)), values)[0]]
@@ -207,12 +161,8 @@ class Psycopg2:
             return (cursor.fetchall() if cursor.description else []), cursor.rowcount
 
 
-class Asyncpg:
+class Asyncpg(Driver):
     """asyncpg, which knows the type of each parameter and takes nothing else."""
-
-    def __init__(self, connection: Any, bridge: Bridge) -> None:
-        self.connection = connection
-        self._bridge = bridge
 
     def begins_by_itself(self) -> bool:
         return False
@@ -220,20 +170,14 @@ class Asyncpg:
     def idle(self) -> bool:
         return not self.connection.is_in_transaction()
 
-    def command(self, words: str) -> None:
-        self._bridge.wait(self.connection.execute(words))
-
-    def rollback(self) -> None:
-        """Never asked: no transaction begins by itself."""
-
     def rows(self, statement: Statement, values: Values) -> Sequence[Row]:
         text = _AS_TEXT.format(_bare(_arrays_as_text(statement.text)))
-        found = self._bridge.wait(self.connection.fetch(text, *(values[name] for name in statement.names)))
+        found = self._wait(self.connection.fetch(text, *(values[name] for name in statement.names)))
         return [_row(record["answer"]) for record in found]
 
     def change(self, statement: Statement, values: Values) -> int:
         text = _arrays_as_text(statement.text)
-        told = self._bridge.wait(self.connection.execute(text, *(values[name] for name in statement.names)))
+        told = self._wait(self.connection.execute(text, *(values[name] for name in statement.names)))
         # Such as "DELETE 3".
         number = str(told).rpartition(" ")[2]
         return int(number) if number.isdecimal() else 0
@@ -262,41 +206,21 @@ class Guests:
     """Enqueues on callers' connections, if they lead to the queue's own database."""
 
     def __init__(
-        self,
-        address: Address,
-        statements: Mapping[str, Statement],
-        clock: Clock | None,
-        *,
-        ours: Callable[[], Row],
+        self, address: Address, begin: Callable[[Driver], GuestTx], *, ours: Callable[[], list[Any]]
     ) -> None:
         self._address = address
-        self._statements = statements
-        self._clock = clock
+        self._begin = begin
         self._ours = ours
         # Which database of which server ours is, once somebody has asked; and connections known to be to it.
-        self._home: Row | None = None
+        self._home: list[Any] | None = None
         self._at_home: WeakSet[Any] = WeakSet()
 
-    def enqueue_on(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    def enqueue_on(self, connection: object, jobs: Sequence[NewJob], bridge: Bridge | None) -> list[Enqueued]:
         """Store jobs within the caller's transaction."""
-        driver = driver_of(connection)
+        driver = driver_of(connection, bridge)
         if driver is None:
-            raise must_be("connection", connection, ALLOWED)
-        return self._enqueue(driver, jobs)
-
-    async def enqueue_on_async(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """The same for a connection that belongs to the running event loop."""
-
-        def work(bridge: Bridge) -> list[Enqueued]:
-            driver = async_driver_of(connection, bridge)
-            if driver is None:
-                raise must_be("connection", connection, ALLOWED_ASYNC)
-            return self._enqueue(driver, jobs)
-
-        return await across(work)
-
-    def _enqueue(self, driver: Driver, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        with transaction(driver, self._statements, self._clock) as tx:
+            raise must_be("connection", connection, ALLOWED if bridge is None else ALLOWED_ASYNC)
+        with transaction(self._begin(driver)) as tx:
             self._check_place(driver, tx)
             done = hot.enqueue(tx, jobs) if jobs else []
             if self._address.notify and any(each.created for each in done):
@@ -308,49 +232,36 @@ class Guests:
         """A job in another database than the queue's would never be found."""
         if driver.connection in self._at_home:
             return
-        theirs = place(tx)
-        if not self._is_home(theirs):
-            raise must_be(
-                "connection",
-                f"one to {theirs['name']!r}",
-                f"to the queue's own database {self._address.shown}",
-            )
+        name, *theirs = place(tx)
+        if theirs != self._home:
+            # A server that was started again has another beginning than the one that we know.
+            self._home = self._ours()[1:]
+        if theirs != self._home:
+            own = f"to the queue's own database {self._address.shown}"
+            raise must_be("connection", f"one to {name!r}", own)
         # Not every driver's connection can be remembered; the others are asked each time.
         with suppress(TypeError):
             self._at_home.add(driver.connection)
 
-    def _is_home(self, theirs: Row) -> bool:
-        if self._home is not None and _same(theirs, self._home):
-            return True
-        # A server that was started again has another beginning than the one that we know.
-        self._home = self._ours()
-        return _same(theirs, self._home)
 
-
-def place(tx: PostgresTx) -> Row:
-    """Which database of which running server a connection leads to."""
+def place(tx: PostgresTx) -> list[Any]:
+    """Which database a connection leads to, by name and by number, and since when its server runs."""
     [row] = tx.rows("place")
-    return row
-
-
-def _same(one: Row, other: Row) -> bool:
-    return bool(one["database"] == other["database"] and one["since"] == other["since"])
+    return [row["name"], row["database"], row["since"]]
 
 
 @contextmanager
-def transaction(
-    driver: Driver, statements: Mapping[str, Statement], clock: Clock | None
-) -> Iterator[GuestTx]:
+def transaction(tx: GuestTx) -> Iterator[GuestTx]:
     """A part of the caller's transaction; the commit is left to the caller.
 
     Where no transaction is open and none begins by itself, each statement of the caller commits at once, and
     so does this part: nobody would commit it later.
     """
+    driver = tx.driver
     began = driver.idle()
     alone = began and not driver.begins_by_itself()
     if alone:
         driver.command("begin")
-    tx = GuestTx(driver, statements, clock)
     try:
         with tx.part():
             yield tx
@@ -367,34 +278,32 @@ def transaction(
 class GuestTx(PostgresTx):
     """A transaction on the caller's connection, whichever driver it belongs to."""
 
-    __slots__ = ("_driver",)
+    __slots__ = ("driver",)
 
-    def __init__(self, driver: Driver, known: Mapping[str, Statement], clock: Clock | None) -> None:
-        self._driver = driver
-        self._statements = known
-        self.given = None if clock is None else clock.micros()
-        self.hinted = False
+    def __init__(self, driver: Driver, known: Mapping[str, Statement], clock: Clock | None = None) -> None:
+        super().__init__(driver.connection, known, clock)
+        self.driver = driver
 
     def rows(self, statement: str, /, **values: object) -> Sequence[Row]:
-        return self._driver.rows(self._statements[statement], values)
+        return self.driver.rows(self._statements[statement], values)
 
     def row(self, statement: str, /, **values: object) -> Row | None:
         return next(iter(self.rows(statement, **values)), None)
 
     def change(self, statement: str, /, **values: object) -> int:
-        return self._driver.change(self._statements[statement], values)
+        return self.driver.change(self._statements[statement], values)
 
     @contextmanager
     def part(self) -> Iterator[None]:
-        self._driver.command(f"savepoint {_MARK}")
+        self.driver.command(f"savepoint {_MARK}")
         try:
             yield
         except BaseException:  # wall: the caller's transaction stays usable; the error goes on
-            if not self._driver.idle():
-                self._driver.command(f"rollback to savepoint {_MARK}")
-                self._driver.command(f"release savepoint {_MARK}")
+            if not self.driver.idle():
+                self.driver.command(f"rollback to savepoint {_MARK}")
+                self.driver.command(f"release savepoint {_MARK}")
             raise
-        self._driver.command(f"release savepoint {_MARK}")
+        self.driver.command(f"release savepoint {_MARK}")
 
 
 _MOST = 10
@@ -410,24 +319,17 @@ _LIMITS = (
 
 def open_handlers(url: str, *, patience: float) -> Handlers:
     """For a process that has no store of its own open."""
-    return Handlers(read(url), Guard(), load(), None, patience=patience)
+    return Handlers(read(url), Guard(), partial(GuestTx, known=load()), patience=patience)
 
 
 class Handlers:
     """Connections for handlers' own transactions, apart from those that the worker needs itself."""
 
     def __init__(
-        self,
-        address: Address,
-        guard: Guard,
-        statements: Mapping[str, Statement],
-        clock: Clock | None,
-        *,
-        patience: float,
+        self, address: Address, guard: Guard, begin: Callable[[Driver], GuestTx], *, patience: float
     ) -> None:
         self._address = address
-        self._statements = statements
-        self._clock = clock
+        self._begin = begin
         self._pool = Pool(address, guard, patience=patience, connect=_connect)
         # On an event loop connections are made as they are needed, so many at a time.
         self._rooms: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
@@ -441,7 +343,7 @@ class Handlers:
         with self._pool.connection(seconds=seconds) as connection, connection.transaction():
             connection.execute(_LIMITS, {"ms": _milliseconds(within)})
             yield connection
-            self._complete(GuestTx(Psycopg(connection), self._statements, self._clock), completion())
+            hot.complete(self._begin(Psycopg(connection)), completion())
 
     @asynccontextmanager
     async def transaction_async(
@@ -455,19 +357,13 @@ class Handlers:
                 yield connection
                 settlement = completion()
                 await across(
-                    lambda bridge: self._complete(
-                        GuestTx(PsycopgAsync(connection, bridge), self._statements, self._clock), settlement
-                    )
+                    lambda bridge: hot.complete(self._begin(Psycopg(connection, bridge.wait)), settlement)
                 )
             check_confirmed(connection, self._address.shown)
 
     def close(self) -> None:
         """Let go of the connections."""
         self._pool.close()
-
-    def _complete(self, tx: GuestTx, settlement: Settlement) -> None:
-        if not hot.complete(tx, settlement):
-            raise LeaseLost(settlement.lease.id)
 
     async def _connected(self) -> psycopg.AsyncConnection[Any]:
         address = self._address

@@ -7,9 +7,8 @@ import subprocess
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, LiteralString
 
-import psycopg
 from psycopg import errors, sql
 
 from windlass.clock import from_micros, span
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from windlass.store.engine import Row
     from windlass.store.migration import Migration, Schema
     from windlass.store.postgres.address import Address
-    from windlass.store.postgres.session import Connection, PostgresTx
+    from windlass.store.postgres.session import PostgresTx
     from windlass.store.upkeep import Retention
 
 
@@ -43,30 +42,21 @@ _IN_USE = (
     errors.ObjectNotInPrerequisiteState,
     errors.UndefinedTable,
     errors.DeadlockDetected,
+    errors.WrongObjectType,
 )
 
 
-# Two who prune at once may wait for each other; the server then ends one of them, which begins again.
-_TRIES = 5
-
-
-def prune(tx: PostgresTx, connection: Connection, keep: Retention, limit: int, by: str) -> int:
+def prune(tx: PostgresTx, keep: Retention, limit: int, by: str) -> int:
     """Delete one batch of records past their retention, their keys with them; each step commits by itself."""
-    for _ in range(_TRIES - 1):
-        with suppress(errors.DeadlockDetected):
-            return _prune(tx, connection, keep, limit, by)
-    return _prune(tx, connection, keep, limit, by)
-
-
-def _prune(tx: PostgresTx, connection: Connection, keep: Retention, limit: int, by: str) -> int:
     make_days(tx)
     before = tx.now - span(keep.ended)
     pruned = 0
     for day in tx.rows("archive_days"):
         if day["loose"]:
-            _drop(connection, day["name"])
+            # Detached by somebody who did not come to drop it.
+            _drop(tx, day["name"], "")
         elif day["begins"] < before and pruned < limit:
-            pruned += _prune_day(tx, connection, day, before, limit - pruned)
+            pruned += _prune_day(tx, day, before, limit - pruned)
     if pruned < limit:
         pruned += _prune_dead(tx, tx.now - span(keep.dead), limit - pruned, by)
     upkeep.prune_notes(tx, keep)
@@ -80,31 +70,26 @@ def make_days(tx: PostgresTx) -> None:
     tx.learn(made["now"])
 
 
-def _prune_day(tx: PostgresTx, connection: Connection, day: Row, before: int, limit: int) -> int:
+def _prune_day(tx: PostgresTx, day: Row, before: int, limit: int) -> int:
     ends = day["begins"] + DAY
     over = ends <= before
     bounds = {"since": day["begins"], "before": min(before, ends)}
     if day["pending"]:
-        _detach(connection, day["name"], pending=True)
+        _drop(tx, day["name"], "finalize")
         return 0
     if day["size"] < _LARGE_DAY:
-        with connection.transaction():
-            pruned = _prune_rows(tx, bounds, limit)
+        with tx.part():
+            pruned = _free(tx, tx.rows("prune_day", limit=limit, **bounds))
         if over and pruned < limit and not tx.rows("count_day", limit=1, **bounds)[0]["count"]:
-            _detach(connection, day["name"], pending=False)
+            _drop(tx, day["name"], "concurrently")
         return pruned
     if not over:
         return 0
-    freed = sum(tx.change(f"{whose}_of_day", limit=limit, **bounds) for whose in ("keys", "answered"))
-    if freed:
+    if freed := sum(tx.change(f"{whose}_of_day", limit=limit, **bounds) for whose in ("keys", "answered")):
         return freed
     counted: int = tx.rows("count_day", limit=limit, **bounds)[0]["count"]
-    _detach(connection, day["name"], pending=False)
+    _drop(tx, day["name"], "concurrently")
     return counted
-
-
-def _prune_rows(tx: PostgresTx, bounds: dict[str, int], limit: int) -> int:
-    return _free(tx, tx.rows("prune_day", limit=limit, **bounds))
 
 
 def _prune_dead(tx: PostgresTx, before: int, limit: int, by: str) -> int:
@@ -131,22 +116,17 @@ def _free(tx: PostgresTx, gone: Sequence[Row]) -> int:
     return len(gone)
 
 
-def _detach(connection: Connection, name: str, *, pending: bool) -> None:
-    """Take a day out of the archive while others read it, then drop it.
+def _drop(tx: PostgresTx, name: str, how: LiteralString) -> None:
+    """Take a day out of the archive while others read it, unless that was done before, then drop it.
 
     A plain drop would wait behind a long reader and stop every settle meanwhile.
     """
-    how = sql.SQL("finalize" if pending else "concurrently")
     day = sql.Identifier("windlass", name)
     with suppress(*_IN_USE):
-        connection.execute(sql.SQL("alter table windlass.archive detach partition {} {}").format(day, how))
-        connection.execute(sql.SQL("drop table if exists {}").format(day))
-
-
-def _drop(connection: Connection, name: str) -> None:
-    """A day that was detached and not dropped."""
-    with suppress(*_IN_USE, psycopg.errors.WrongObjectType):
-        connection.execute(sql.SQL("drop table if exists {}").format(sql.Identifier("windlass", name)))
+        if how:
+            detach = sql.SQL("alter table windlass.archive detach partition {} {}")
+            tx.connection.execute(detach.format(day, sql.SQL(how)))
+        tx.connection.execute(sql.SQL("drop table if exists {}").format(day))
 
 
 _MOST_COUNTED = 1_000_000
@@ -162,11 +142,11 @@ _SETTINGS = {
 }
 
 
-def check_session(connection: Connection, address: Address) -> None:
+def check_session(tx: PostgresTx, address: Address) -> None:
     """Refuse a pooler that nobody told us of: what is prepared in one session would be run in another."""
     if address.pooler:
         return
-    [row] = connection.execute("select current_setting($1, true) as mark", [MARK]).fetchall()
+    [row] = tx.connection.execute("select current_setting($1, true) as mark", [MARK]).fetchall()
     if row["mark"] != "on":
         raise StoreUnavailable(
             f"{address.shown} does not keep the settings of a session, as behind a transaction pooler: "
@@ -246,29 +226,13 @@ def database(tx: PostgresTx, address: Address, known: Sequence[Migration]) -> Da
 
 
 def _table(row: Row) -> TableHealth:
-    return TableHealth(
-        name=row["name"],
-        rows=row["rows"],
-        dead_rows=row["dead_rows"],
-        size_bytes=row["size_bytes"],
-        vacuumed_at=None if row["vacuumed_at"] is None else from_micros(row["vacuumed_at"]),
-        analyzed_at=None if row["analyzed_at"] is None else from_micros(row["analyzed_at"]),
-    )
+    times = {name: from_micros(row[name]) for name in ("vacuumed_at", "analyzed_at") if row[name] is not None}
+    return TableHealth(**{**row, "vacuumed_at": None, "analyzed_at": None} | times)
 
 
 def _oldest(row: Row) -> OpenTransaction:
-    return OpenTransaction(
-        holder=row["holder"], pid=row["pid"], age=timedelta(seconds=max(0.0, row["seconds"] or 0.0))
-    )
-
-
-def check(tx: PostgresTx) -> list[str]:
-    """What is wrong with the stored data."""
-    problems = [f"job {row['id']} is both live and archived" for row in tx.rows("check_twice")]
-    problems += [
-        f"key {row['key']!r} belongs to job {row['job_id']}, which is gone" for row in tx.rows("check_keys")
-    ]
-    return problems
+    age = timedelta(seconds=max(0.0, row["seconds"] or 0.0))
+    return OpenTransaction(holder=row["holder"], pid=row["pid"], age=age)
 
 
 def backup(address: Address, path: str) -> None:

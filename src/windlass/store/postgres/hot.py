@@ -12,7 +12,7 @@ import msgspec
 
 from windlass.checks import check_moment
 from windlass.clock import END_OF_TIME, SystemClock, from_micros, span, to_micros
-from windlass.errors import KeyConflict, Refused, StoreBusy, must_be
+from windlass.errors import KeyConflict, LeaseLost, Refused, StoreBusy, must_be
 from windlass.job import JobState, Request
 from windlass.store import chains, keys, limits, oncall, rows
 from windlass.store.engine import Enqueued, Unstorable
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from windlass.job import Job, Lease, NewJob
-    from windlass.outcome import Outcome
     from windlass.store.engine import Settlement
     from windlass.store.postgres.session import PostgresTx
 
@@ -63,14 +62,6 @@ _UNTOLD = {"channel": None, "hint": None}
 _Key = tuple[str, str]
 
 
-def is_plain(jobs: Sequence[NewJob]) -> bool:
-    """Whether nobody can know these ids yet, so that one statement is enough."""
-    for new in jobs:  # noqa: SIM110 - no frame for each job
-        if new.own_id or new.depends_on or new.unique:
-            return False
-    return True
-
-
 def may_be_first(jobs: Sequence[NewJob]) -> bool:
     """Whether a worker may be told of these before they are durable.
 
@@ -79,7 +70,7 @@ def may_be_first(jobs: Sequence[NewJob]) -> bool:
     """
     if len(jobs) > _FEW:
         return False
-    for new in jobs:  # noqa: SIM110 - as above
+    for new in jobs:  # noqa: SIM110 - no frame for each job
         if new.key is not None or new.run_at is not None or new.delay:
             return False
     return True
@@ -106,14 +97,14 @@ def enqueue_new(tx: PostgresTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
         tx.change("enqueue_new", now=tx.given, **_UNTOLD, **_columns(jobs))
     else:
         _enqueue_stretches(tx, jobs)
-    return [_created(new) for new in jobs]
+    return list(map(_created, jobs))
 
 
 def _enqueue_stretches(tx: PostgresTx, jobs: Sequence[NewJob]) -> None:
     """All in one transaction; while the server inserts one stretch, the next is written down here."""
     with tx.pipeline(), tx.part():
         for start in range(0, len(jobs), _STRETCH):
-            tx.sent("enqueue_new", {"now": tx.given, **_UNTOLD, **_columns(jobs[start : start + _STRETCH])})
+            tx.change("enqueue_new", now=tx.given, **_UNTOLD, **_columns(jobs[start : start + _STRETCH]))
 
 
 def enqueue(tx: PostgresTx, jobs: Sequence[NewJob], *, repeated: bool = False) -> list[Enqueued]:
@@ -330,24 +321,12 @@ def _delay(delay: timedelta) -> int:
     return wait
 
 
-_UNSTORABLE = (Unstorable, UnicodeError, msgspec.MsgspecError)
+# What cannot be stored, and jobs to be enqueued with a completion that stand against what exists.
+_REFUSED = (Unstorable, UnicodeError, msgspec.MsgspecError, Refused)
 # Stands in a history where the server puts its own time; known by the name before it, as messages may say it.
 _NOW = datetime(1, 1, 1, tzinfo=UTC)
 _SETTLE_TRIES = 200
 _PAUSE_SECONDS = 0.01
-
-
-class _Open(msgspec.Struct):
-    """A settlement that is not written yet, with the outcome that it has come to."""
-
-    lease: Lease
-    outcome: Outcome
-    ran: timedelta | None
-    app: str = ""
-    # Somebody waits for the job, or it belongs to a batch: it ends in one transaction with what follows.
-    marked: bool = False
-    # What comes back of the rates that it was claimed under.
-    tokens: tuple[tuple[str, int], ...] = ()
 
 
 def settle(tx: PostgresTx, settlements: Sequence[Settlement]) -> list[Lease]:
@@ -355,122 +334,98 @@ def settle(tx: PostgresTx, settlements: Sequence[Settlement]) -> list[Lease]:
 
     One that cannot be stored fails alone: its job goes to the dead letters, and says why.
     """
-    gone: set[str] = set()
-    pending: list[_Open] = []
     for each in settlements:
         if each.held:
             tx.change("hold_permits", seq=each.lease.job.seq, token=each.lease.token)
-    for each in settlements:
-        if each.enqueues or each.check_in is not None:
-            _settle_with_more(tx, each, gone)
-        else:
-            pending.append(_Open(each.lease, each.outcome, each.ran, each.app, tokens=each.tokens))
-    pending = _round(tx, pending, gone)
+    settling = _Settling(tx)
+    pending = settling.round(settlements)
     if pending:
-        _settle_left(tx, pending, gone)
-    return [each.lease for each in settlements if each.lease.token in gone] if gone else []
-
-
-def _settle_left(tx: PostgresTx, pending: list[_Open], gone: set[str]) -> None:
-    """What was locked, what somebody asked to stop, and what others wait for, until all is settled."""
-    pause = threading.Event()
-    for tried in range(1, _SETTLE_TRIES):
-        marked = [each for each in pending if each.marked]
-        pending = _round(tx, [each for each in pending if not each.marked], gone)
-        pending += _settle_marked(tx, marked, gone)
-        if not pending:
-            return
-        if tried:
+        pause = threading.Event()
+        for _ in range(_SETTLE_TRIES):
+            pending = settling.round(pending)
+            if not pending:
+                break
             pause.wait(_PAUSE_SECONDS)
-    raise StoreBusy(f"{len(pending)} running jobs are locked by somebody else's transaction; try again")
+        else:
+            raise StoreBusy(
+                f"{len(pending)} running jobs are locked by somebody else's transaction; try again"
+            )
+    lost = settling.lost
+    return [each.lease for each in settlements if each.lease.token in lost] if lost else []
 
 
-def complete(tx: PostgresTx, settlement: Settlement) -> bool:
-    """Record a completion and what is enqueued with it, within a transaction; False without the lease."""
-    opened = _Open(settlement.lease, settlement.outcome, settlement.ran, settlement.app, marked=True)
-    if settlement.lease.token not in _write(tx, [opened]):
-        return False
-    if settlement.enqueues:
-        tx.enqueue(settlement.enqueues)
-    if settlement.check_in is not None:
-        lease = settlement.lease
-        oncall.add_check(tx, lease.id, lease.job.type, settlement.check_in)
-    return True
+def complete(tx: PostgresTx, settlement: Settlement) -> None:
+    """Record a completion and what is enqueued with it, within a transaction; LeaseLost without the lease."""
+    if settlement.lease.token not in _write(tx, [settlement], linked=True):
+        raise LeaseLost(settlement.lease.id)
 
 
-def _settle_with_more(tx: PostgresTx, settlement: Settlement, gone: set[str]) -> None:
-    """A completion with jobs or a check of its own, in one transaction: never one without the other."""
-    pause = threading.Event()
-    for _ in range(_SETTLE_TRIES):
-        try:
-            with tx.part():
-                if complete(tx, settlement):
-                    return
-        except (*_UNSTORABLE, Refused) as refused:
-            gone |= {lease.token for lease in settle(tx, [rows.storable_settlement(settlement, refused)])}
-            return
-        if not _told_apart(tx, [_Open(settlement.lease, settlement.outcome, settlement.ran)], gone):
-            return
-        pause.wait(_PAUSE_SECONDS)
-    raise StoreBusy(f"job {settlement.lease.id} is locked by somebody else's transaction; try again")
+class _Settling(msgspec.Struct):
+    """One call of `settle`, which goes in rounds: what is not written in one is left for the next."""
 
+    tx: PostgresTx
+    # By their tokens.
+    lost: set[str] = msgspec.field(default_factory=set)
+    # Others wait for the job, or it is one of a batch: it ends in one transaction with what follows.
+    linked: set[str] = msgspec.field(default_factory=set)
 
-def _settle_marked(tx: PostgresTx, marked: list[_Open], gone: set[str]) -> list[_Open]:
-    """Jobs that others wait for end together with what follows from that; what is left is tried again."""
-    if not marked:
-        return []
-    try:
-        with tx.part():
-            found = _write(tx, marked)
-    except _UNSTORABLE as refused:
-        if len(marked) > 1:
-            return [left for each in marked for left in _settle_marked(tx, [each], gone)]
-        [alone] = marked
-        alone.outcome = rows.storable(alone.outcome, refused)
-        return marked
-    return _left(tx, marked, found, gone)
-
-
-def _round(tx: PostgresTx, pending: Sequence[_Open], gone: set[str]) -> list[_Open]:
-    """Write what can be written; what is left stands against a request, or is locked at this moment."""
-    if not pending:
-        return []
-    try:
-        # A token comes back with its job or not at all: an answer that is lost between the two is repeated.
-        with tx.part() if any(map(attrgetter("tokens"), pending)) else contextlib.nullcontext():
-            answered = _write(tx, pending)
-    except _UNSTORABLE:
-        answered = {}
+    def round(self, pending: Sequence[Settlement]) -> list[Settlement]:
+        """Write what can be written; what is left stands against a request, or is locked at this moment."""
+        left: list[Settlement] = []
+        plain: list[Settlement] = []
+        linked: list[Settlement] = []
         for each in pending:
-            answered |= _write_alone(tx, each)
-    if len(answered) == len(pending) and not any(answered.values()):
-        return []
-    return _left(tx, pending, answered, gone)
+            if each.enqueues or each.check_in is not None:
+                # Jobs or a check of its own: never one without the other.
+                left += self._attempt([each], linked=True)
+            elif self.linked and each.lease.token in self.linked:
+                linked.append(each)
+            else:
+                plain.append(each)
+        if plain:
+            left += self._attempt(plain, linked=False)
+        return left + self._attempt(linked, linked=True) if linked else left
+
+    def _attempt(self, group: Sequence[Settlement], *, linked: bool) -> list[Settlement]:
+        try:
+            # A token comes back with its job or not at all: an answer lost between the two is repeated.
+            whole = linked or any(map(attrgetter("tokens"), group))
+            with self.tx.part() if whole else contextlib.nullcontext():
+                answered = _write(self.tx, group, linked=linked)
+        except _REFUSED as refused:
+            # One that cannot be stored must not hold up the others.
+            if len(group) > 1:
+                return [left for each in group for left in self._attempt([each], linked=linked)]
+            stripped = rows.storable_settlement(group[0], refused)
+            if stripped == group[0]:
+                raise
+            return [stripped]
+        if len(answered) == len(group) and not any(answered.values()):
+            return []
+        left: list[Settlement] = []
+        unknown: list[Settlement] = []
+        for each in group:
+            if each.lease.token not in answered:
+                unknown.append(each)
+            elif (request := answered[each.lease.token]) is not None:
+                outcome = rows.carried_out(each.outcome, Request(request))
+                left.append(msgspec.structs.replace(each, outcome=outcome))
+        return left + self._locked(unknown) if unknown else left
+
+    def _locked(self, unknown: Sequence[Settlement]) -> list[Settlement]:
+        """Not found: settled before (a repeat after a lost answer), lost, or locked, then tried again."""
+        found = self.tx.rows("settled_already", **fence([each.lease for each in unknown]))
+        held = {row["token"]: row["held"] for row in found}
+        self.lost |= {each.lease.token for each in unknown if each.lease.token not in held}
+        self.linked |= {row["token"] for row in found if row["marked"]}
+        return [each for each in unknown if held.get(each.lease.token)]
 
 
-def _left(
-    tx: PostgresTx, pending: Sequence[_Open], answered: dict[str, str | None], gone: set[str]
-) -> list[_Open]:
-    """What is not written yet."""
-    left: list[_Open] = []
-    unknown: list[_Open] = []
-    for each in pending:
-        token = each.lease.token
-        if token not in answered:
-            unknown.append(each)
-        elif (request := answered[token]) is not None:
-            each.outcome = rows.carried_out(each.outcome, Request(request))
-            left.append(each)
-    return left + _told_apart(tx, unknown, gone) if unknown else left
-
-
-def _write(tx: PostgresTx, pending: Sequence[_Open]) -> dict[str, str | None]:
+def _write(tx: PostgresTx, group: Sequence[Settlement], *, linked: bool) -> dict[str, str | None]:
     """One statement a kind; the tokens that were found, each with the request that was in its way."""
     kinds: dict[Kind, tuple[list[Lease], list[Write]]] = {}
     moment = _NOW if tx.given is None else from_micros(tx.given)
-    # All of them or none.
-    marked = pending[0].marked
-    for each in pending:
+    for each in group:
         write = rows.written(each.lease, each.outcome, each.ran, moment, each.app)
         leases, writes = kinds.setdefault(write.kind, ([], []))
         leases.append(each.lease)
@@ -478,49 +433,38 @@ def _write(tx: PostgresTx, pending: Sequence[_Open]) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     ended: list[chains.Ended] = []
     for kind, (leases, writes) in kinds.items():
-        values: dict[str, Any] = _fence(leases)
+        values: dict[str, Any] = fence(leases)
         for name, (spell, get) in _COLUMNS[kind].items():
             values[name] = spell(map(get, writes))
         # A job that goes on has no end that others wait for.
-        more = {"latest": END_OF_TIME} if kind in _GOES_ON else {"marked": marked}
+        more = {"latest": END_OF_TIME} if kind in _GOES_ON else {"marked": linked}
         changed = tx.rows(f"settle_{kind.value}", now=tx.given, **values, **more)
         for row in changed:
             found[row["token"]] = row["request"]
-        if marked and kind not in _GOES_ON:
+        if linked and kind not in _GOES_ON:
             of = {lease.token: (lease.id, write.state) for lease, write in zip(leases, writes, strict=True)}
             for row in changed:
                 job_id, state = of[row["token"]]
                 ended.append(chains.Ended(job_id, JobState(state or JobState.DEAD), row))
     if ended:
         chains.all_ended(tx, ended, tx.enqueue)
-    if any(map(attrgetter("tokens"), pending)):
-        back = [each for each in pending if each.tokens and found.get(each.lease.token, "") is None]
-        limits.return_tokens(tx, (token for each in back for token in each.tokens))
+    if linked or any(map(attrgetter("tokens"), group)):
+        _follow_up(tx, [each for each in group if found.get(each.lease.token, "") is None])
     return found
 
 
-def _write_alone(tx: PostgresTx, each: _Open) -> dict[str, str | None]:
-    """One of a batch in which something cannot be stored: it must not hold up the others."""
-    try:
-        return _write(tx, [each])
-    except _UNSTORABLE as refused:
-        each.outcome = rows.storable(each.outcome, refused)
-        return _write(tx, [each])
+def _follow_up(tx: PostgresTx, settled: Sequence[Settlement]) -> None:
+    """What is written with ends that were just recorded."""
+    limits.return_tokens(tx, (token for each in settled for token in each.tokens))
+    for each in settled:
+        if each.enqueues:
+            tx.enqueue(each.enqueues)
+        if each.check_in is not None:
+            oncall.add_check(tx, each.lease.id, each.lease.job.type, each.check_in)
 
 
-def _told_apart(tx: PostgresTx, unknown: Sequence[_Open], gone: set[str]) -> list[_Open]:
-    """Not found: settled before (a repeat after a lost answer), lost, or only locked, then tried again."""
-    leases = [each.lease for each in unknown]
-    rows = tx.rows("settled_already", **_fence(leases))
-    told = {row["token"]: row["held"] for row in rows}
-    gone |= {lease.token for lease in leases if lease.token not in told}
-    marked = {row["token"] for row in rows if row["marked"]}
-    for each in unknown:
-        each.marked = each.marked or each.lease.token in marked
-    return [each for each in unknown if told.get(each.lease.token)]
-
-
-def _fence(leases: Sequence[Lease]) -> dict[str, str]:
+def fence(leases: Sequence[Lease]) -> dict[str, str]:
+    """The numbers and tokens of leases, as every write about running jobs takes them."""
     return {
         "seqs": numbers(map(attrgetter("job.seq"), leases)),
         "tokens": words(map(attrgetter("token"), leases)),

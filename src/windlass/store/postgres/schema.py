@@ -43,30 +43,27 @@ def look(tx: PostgresTx, known: Sequence[Migration]) -> Schema:
     return migration.compare(applied, known, invalid)
 
 
-def prepare(
-    connection: Connection, tx: PostgresTx, address: Address, known: Sequence[Migration], *, create: bool
-) -> None:
+def prepare(tx: PostgresTx, address: Address, known: Sequence[Migration], *, create: bool) -> None:
     """Bring a new database up to the newest schema; refuse one that this code must not touch."""
-    _check_server(connection, address.shown)
+    _check_server(tx, address.shown)
     applied = _applied(tx)
     if applied is not None:
         migration.check(migration.compare(applied, known), address.shown)
     elif create:
-        bring_up(connection, tx, address, known)
+        bring_up(tx, address, known)
     else:
         raise StoreMismatch(f"{address.shown} has no Windlass tables; `windlass db migrate` makes them")
 
 
 def bring_up(
-    connection: Connection,
     tx: PostgresTx,
     address: Address,
     known: Sequence[Migration],
     say: Callable[[str], None] = lambda _: None,
 ) -> list[str]:
     """Apply every migration that the database has not seen, while others go on working; their names."""
-    _check_server(connection, address.shown)
-    with _only_migrator(connection, tx, address, say):
+    _check_server(tx, address.shown)
+    with _only_migrator(tx, address, say):
         found = look(tx, known)
         migration.check_known(found, address.shown)
         new = found.number is None
@@ -75,10 +72,10 @@ def bring_up(
         if address.pooler and any(each.alone for each in pending):
             allowed = "the server's own address for this migration, not that of a transaction pooler"
             raise must_be("database URL", address.shown, allowed)
-        _mend(connection, found.invalid_indexes, pending, say)
+        _mend(tx.connection, found.invalid_indexes, pending, say)
         # A new store is there with all of its migrations or not at all, also for who opens it meanwhile.
-        with connection.transaction() if new else nullcontext():
-            applied = [each.label for each in pending if _apply(connection, tx, each, say)]
+        with tx.part() if new else nullcontext():
+            applied = [each.label for each in pending if _apply(tx, each, say)]
         tx.rows("make_days", now=tx.now, days=DAYS_AHEAD)
     return applied
 
@@ -86,22 +83,20 @@ def bring_up(
 def migrate(url: str, folder: Path | None, say: Callable[[str], None]) -> list[str]:
     """Bring a database's schema up to date, or add our tables to it; the names of the migrations applied."""
     known = migration.load(DIALECT, folder)
-    return _on(url, lambda connection, tx, address: bring_up(connection, tx, address, known, say))
+    return _on(url, lambda tx, address: bring_up(tx, address, known, say))
 
 
 def look_at(url: str, folder: Path | None) -> Schema:
     """The schema of the database behind a URL; nothing is changed."""
     known = migration.load(DIALECT, folder)
-    return _on(url, lambda _, tx, __: look(tx, known))
+    return _on(url, lambda tx, _: look(tx, known))
 
 
-def _on(url: str, call: Callable[[Connection, PostgresTx, Address], T]) -> T:
+def _on(url: str, call: Callable[[PostgresTx, Address], T]) -> T:
     address, guard = read(url), Guard()
     link = Link(address, "upkeep", guard)
     try:
-        return link.run(
-            lambda connection: call(connection, PostgresTx(connection, load()), address), again=False
-        )
+        return link.run(lambda connection: call(PostgresTx(connection, load()), address), again=False)
     finally:
         link.close()
         guard.close()
@@ -110,32 +105,32 @@ def _on(url: str, call: Callable[[Connection, PostgresTx, Address], T]) -> T:
 # --- applying -----------------------------------------------------------------------------------
 
 
-def _apply(connection: Connection, tx: PostgresTx, each: Migration, say: Callable[[str], None]) -> bool:
+def _apply(tx: PostgresTx, each: Migration, say: Callable[[str], None]) -> bool:
     """Apply one migration; False if another migrator has done so meanwhile."""
     if each.alone:
-        _step_by_step(connection, each, say)
+        _step_by_step(tx.connection, each, say)
         _note(tx, each)
         return True
     for _ in range(_TRIES):
         try:
-            return _at_once(connection, tx, each, say)
+            return _at_once(tx, each, say)
         except errors.LockNotAvailable:
             say(f"{each.label} waits for a table that is in use")
             threading.Event().wait(_PAUSE_SECONDS)
-    return _at_once(connection, tx, each, say)
+    return _at_once(tx, each, say)
 
 
-def _at_once(connection: Connection, tx: PostgresTx, each: Migration, say: Callable[[str], None]) -> bool:
-    with connection.transaction():
+def _at_once(tx: PostgresTx, each: Migration, say: Callable[[str], None]) -> bool:
+    with tx.part():
         # Whoever comes second waits here, and then finds everything done.
         tx.rows("lock_schema")
         if each.number in (_applied(tx) or {}):
             return False
         say(f"applying {each.label}")
-        connection.execute(f"set local lock_timeout = '{_LOCK_TIMEOUT}'".encode())
+        tx.connection.execute(f"set local lock_timeout = '{_LOCK_TIMEOUT}'".encode())
         if each.number == 1:
             tx.change("make_schema")
-        connection.execute(each.text.encode())
+        tx.connection.execute(each.text.encode())
         _note(tx, each)
     return True
 
@@ -186,9 +181,7 @@ def _unhurried(connection: Connection) -> Iterator[None]:
 
 
 @contextmanager
-def _only_migrator(
-    connection: Connection, tx: PostgresTx, address: Address, say: Callable[[str], None]
-) -> Iterator[None]:
+def _only_migrator(tx: PostgresTx, address: Address, say: Callable[[str], None]) -> Iterator[None]:
     """Keep other migrators waiting; behind a pooler, where there are no sessions, each transaction does."""
     if address.pooler:
         yield
@@ -202,7 +195,7 @@ def _only_migrator(
     try:
         yield
     finally:
-        if not connection.closed:
+        if not tx.connection.closed:
             tx.rows("end_migrating")
 
 
@@ -213,7 +206,7 @@ def _applied(tx: PostgresTx) -> dict[int, str] | None:
     return {int(row["number"]): row["kind"] for row in tx.rows("applied")}
 
 
-def _check_server(connection: Connection, shown: str) -> None:
-    if connection.info.server_version < _OLDEST_SERVER:
-        found = connection.info.server_version // 10000
+def _check_server(tx: PostgresTx, shown: str) -> None:
+    if (version := tx.connection.info.server_version) < _OLDEST_SERVER:
+        found = version // 10000
         raise StoreMismatch(f"{shown} is PostgreSQL {found}; Windlass needs 15 or newer")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import weakref
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,7 +25,7 @@ from windlass.store import statements
 from windlass.store.engine import Unstorable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from psycopg.adapt import AdaptersMap
 
@@ -77,22 +77,12 @@ _POOLED = "unsupported startup parameter"
 _FILLING = "WL001"
 # Where the server finds that a prepared statement would answer with other columns than before.
 _PREPARED_BEFORE = "RevalidateCachedQuery"
-_FULL = (errors.DiskFull, errors.OutOfMemory)
 # Classes of SQLSTATE that mean that the connection, or the server behind it, is no good.
 _AWAY = ("08", "57P", "53", "28", "3D")
 
 
-@contextmanager
-def translated(shown: str) -> Iterator[None]:
-    """Turn PostgreSQL's errors into ours, with what to do next."""
-    try:
-        yield
-    except psycopg.Error as error:
-        raise explain(error, shown) from error
-
-
 def explain(error: psycopg.Error, shown: str) -> StoreError:
-    """One of our errors for one of PostgreSQL's."""
+    """One of our errors for one of PostgreSQL's, with what to do next."""
     why = told(error)
     if error.sqlstate == _FILLING:
         return StoreUnavailable(f"{shown} {why}; nothing was written: try again when the move is over")
@@ -106,7 +96,7 @@ def explain(error: psycopg.Error, shown: str) -> StoreError:
         return StoreMismatch(f"{shown} has no Windlass schema of this version ({why}): `windlass db migrate`")
     if isinstance(error, errors.InsufficientPrivilege):
         return StoreUnavailable(f"{shown}: this user may not do that ({why})")
-    if isinstance(error, _FULL):
+    if isinstance(error, (errors.DiskFull, errors.OutOfMemory)):
         return StoreUnavailable(f"{shown} has no room left ({why}); nothing was accepted")
     if _POOLED in why:
         return StoreUnavailable(
@@ -145,10 +135,9 @@ def is_passing(error: psycopg.Error) -> bool:
     return isinstance(error, (errors.DeadlockDetected, errors.SerializationFailure)) or _is_outdated(error)
 
 
-def lacks_day(error: psycopg.Error) -> bool:
+def lacks_day(error: errors.CheckViolation) -> bool:
     """Whether the archive has no partition for the day of a row."""
-    found = isinstance(error, errors.CheckViolation)
-    return found and error.diag.constraint_name is None and error.diag.table_name == "archive"
+    return error.diag.constraint_name is None and error.diag.table_name == "archive"
 
 
 def told(error: psycopg.Error) -> str:
@@ -189,7 +178,7 @@ _HOT = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "enable_bitmapscan": "off",
-    # Few live rows among many dead ones look cheap to sort: PostgreSQL 18 then reads the primary key from its floor on.
+    # Few live rows among many dead ones look cheap to sort: PostgreSQL 18 then reads the whole primary key.
     "enable_sort": "off",
 }
 USES: dict[str, dict[str, str]] = {
@@ -238,21 +227,21 @@ def open_connection(address: Address, use: str) -> Connection:
     connection = psycopg.Connection.connect(
         address.conninfo(**USES[use]), autocommit=True, row_factory=dict_row, cursor_factory=psycopg.RawCursor
     )
-    prepare(connection, address, use)
-    return connection
-
-
-def prepare(connection: Connection, address: Address, use: str) -> None:
-    """Make a new connection ours."""
     adapt(connection.adapters)
     # Hot statements all come again: one that was not prepared at first would be planned twice.
     connection.prepare_threshold = None if address.pooler else int(use not in _HOT_USES)
     listen_for_replica(connection)
+    return connection
 
 
 def listen_for_replica(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-    """Notice when a commit is given up waiting for its synchronous replica."""
-    connection.add_notice_handler(_Ear(connection))
+    """Notice the warning that turns a commit into a failure: its synchronous replica never confirmed it."""
+
+    def hear(said: psycopg.errors.Diagnostic) -> None:
+        if said.source_function == _WAIT_FOR_REPLICA:
+            _unconfirmed.add(connection)
+
+    connection.add_notice_handler(hear)
 
 
 def localize(connection: Connection, use: str) -> None:
@@ -266,17 +255,6 @@ def adapt(adapters: AdaptersMap) -> None:
     adapters.register_loader("uuid", TextLoader)
     adapters.register_loader("json", TextLoader)
     adapters.register_dumper(int, Int8Dumper)
-
-
-class _Ear:
-    """Listens for the one warning that turns a commit into a failure: its replica never confirmed it."""
-
-    def __init__(self, connection: object) -> None:
-        self._connection = connection
-
-    def __call__(self, said: psycopg.errors.Diagnostic) -> None:
-        if said.source_function == _WAIT_FOR_REPLICA:
-            _unconfirmed.add(self._connection)
 
 
 class Unconfirmed(StoreUnavailable):
@@ -303,12 +281,12 @@ def _readable(text: str) -> str:
 class PostgresTx:
     """One transaction on one connection. Its time is the server's, asked for once when it is needed."""
 
-    __slots__ = ("_connection", "_statements", "given", "hinted")
+    __slots__ = ("_statements", "connection", "given", "hinted")
 
     def __init__(
         self, connection: Connection, known: Mapping[str, Statement], clock: Clock | None = None
     ) -> None:
-        self._connection = connection
+        self.connection = connection
         self._statements = known
         self.given = None if clock is None else clock.micros()
         self.hinted = False
@@ -329,29 +307,25 @@ class PostgresTx:
 
     def tuples(self, statement: str, /, **values: object) -> list[tuple[Any, ...]]:
         """The same without names, which cost more than the values where there are many rows."""
-        cursor = self._connection.cursor(row_factory=tuple_row)
+        cursor = self.connection.cursor(row_factory=tuple_row)
         return self._run(self._statements[statement], values, cursor).fetchall()
 
     def row(self, statement: str, /, **values: object) -> Row | None:
         return self._run(self._statements[statement], values).fetchone()
 
-    def sent(self, statement: str, values: Mapping[str, object]) -> psycopg.Cursor[dict[str, Any]]:
-        """Run a named statement; within a pipeline its rows come later."""
-        return self._run(self._statements[statement], values)
-
     def tuples_after(
         self, first: str, given: Mapping[str, object], statement: str, values: Mapping[str, object]
     ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
         """The rows of two statements without names, in one transaction and with one wait for both."""
-        one, other = (self._connection.cursor(row_factory=tuple_row) for _ in range(2))
-        with self._connection.pipeline():
+        one, other = (self.connection.cursor(row_factory=tuple_row) for _ in range(2))
+        with self.connection.pipeline():
             self._run(self._statements[first], given, one)
             self._run(self._statements[statement], values, other)
         return one.fetchall(), other.fetchall()
 
     def pipeline(self) -> AbstractContextManager[object]:
         """Statements that do not wait for each other's answers; one that fails fails them all."""
-        return self._connection.pipeline()
+        return self.connection.pipeline()
 
     def change(self, statement: str, /, **values: object) -> int:
         return self._run(self._statements[statement], values).rowcount
@@ -367,12 +341,11 @@ class PostgresTx:
         try:
             self._run(Statement.of(f"with {', '.join(parts)} select"), values)
         except _HELD_UP:
-            if self._connection.info.transaction_status is not TransactionStatus.IDLE:
+            if self.connection.info.transaction_status is not TransactionStatus.IDLE:
                 raise
-            self._change_each(statements, values)
-
-    def _change_each(self, statements: Sequence[str], values: Mapping[str, object]) -> None:
-        """One by one, so that none is held up by what holds up another; the first that is fails at last."""
+        else:
+            return
+        # One by one, so that none is held up by what holds up another; the first that is fails at last.
         failed: psycopg.Error | None = None
         for name in statements:
             try:
@@ -385,18 +358,18 @@ class PostgresTx:
     def search(
         self, parts: Sequence[str], clauses: str, values: Mapping[str, object], *, oldest: bool = False
     ) -> Sequence[Row]:
-        texts = [self._statements[name].named.replace(_MARK, clauses) for name in parts]
-        return self._run(Statement.of(first(texts, oldest=oldest)), values).fetchall()
+        text = first(self._filtered(parts, clauses), oldest=oldest)
+        return self._run(Statement.of(text), values).fetchall()
 
     def count(self, parts: Sequence[str], clauses: str, values: Mapping[str, object]) -> int:
-        found = self._together(parts, clauses)
+        found = " union all ".join(self._filtered(parts, clauses))
         # Statements and clauses are our own texts; every value is bound.
         text = f"select count(*) as count from ({found} limit :limit) as found"  # noqa: S608
         [row] = self._run(Statement.of(text), values)
         return int(row["count"])
 
-    def _together(self, parts: Sequence[str], clauses: str) -> str:
-        return " union all ".join(self._statements[name].named.replace(_MARK, clauses) for name in parts)
+    def _filtered(self, parts: Sequence[str], clauses: str) -> list[str]:
+        return [self._statements[name].named.replace(_MARK, clauses) for name in parts]
 
     def field(self, name: str) -> str:
         return f"{_readable('error')} ->> '{name}'"
@@ -413,15 +386,13 @@ class PostgresTx:
     def hint(self) -> None:
         self.hinted = True
 
-    @contextmanager
-    def part(self) -> Iterator[None]:
-        with self._connection.transaction():
-            yield
+    def part(self) -> AbstractContextManager[object]:
+        return self.connection.transaction()
 
     def _run(
         self, statement: Statement, values: Mapping[str, Any], cursor: psycopg.Cursor[Any] | None = None
     ) -> psycopg.Cursor[Any]:
-        at = self._connection if cursor is None else cursor
+        at = self.connection if cursor is None else cursor
         try:
             return at.execute(statement.text.encode(), [*map(values.__getitem__, statement.names)])
         except _DATA_ERRORS as error:

@@ -12,24 +12,24 @@ Behind a pooler every verb is a transaction, which carries the settings of its u
 
 from __future__ import annotations
 
-import asyncio
 import os
 from functools import partial
+from operator import attrgetter
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import psycopg
 from psycopg import errors
 
 from windlass.clock import from_micros
 from windlass.errors import StoreBusy, StoreError, StoreUnavailable
-from windlass.store import migration, running, samples
-from windlass.store.engine import Bound, StoreClosed, beats, glances
-from windlass.store.group_commit import GroupCommit, ListCall, wanted_check, write_lists
+from windlass.store import migration, running, samples, upkeep
+from windlass.store.engine import StoreClosed, asks, beats, glances, reads
+from windlass.store.group_commit import GroupCommit, ListCall, calling, write_lists
 from windlass.store.postgres import claim, guests, health, hot, schema
 from windlass.store.postgres.address import read
 from windlass.store.postgres.connections import Guard, Link, Listener, Pool
-from windlass.store.postgres.guests import Guests, Handlers
+from windlass.store.postgres.guests import Guests, GuestTx, Handlers
 from windlass.store.postgres.hot import Unanswered
 from windlass.store.postgres.session import (
     DIALECT,
@@ -48,12 +48,12 @@ from windlass.store.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from contextlib import AbstractAsyncContextManager, AbstractContextManager
-    from datetime import datetime, timedelta
+    from datetime import datetime
     from pathlib import Path
 
     from windlass.clock import Clock
     from windlass.job import Lease, NewJob, TypeInfo
+    from windlass.store.bridge import Bridge
     from windlass.store.engine import Claimed, Enqueued, Settlement, Want
     from windlass.store.oncall import DatabaseHealth
     from windlass.store.upkeep import Retention, StoreStatus
@@ -63,27 +63,64 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _POOL = "pool"
+_PATIENCE_SECONDS = 30.0
 # A transaction that met another one in the wrong moment is run again so often.
 _TRIES = 8
+# A call with more jobs than this gains nothing from company, and would hold it up.
+_LARGE = 100
+_MOST_AT_ONCE = 1000
+_GATHER_SECONDS = 0.0002
+# How long a group that is being written may take to end when the store is closed.
+_CLOSE_SECONDS = 1.0
+# An enqueue whose answer was lost again and again is asked for so often.
+_REPEATS = 4
 
 
-class Reach(Store):
-    """The connections of a store, and the ways in which verbs are run on them."""
+class PostgresStore(Store):
+    """A store in one database. Safe for many threads, processes and machines."""
 
-    def __init__(self, url: str, clock: Clock | None, patience: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Clock | None = None,
+        create: bool = True,
+        patience: float = _PATIENCE_SECONDS,
+        migrations: Path | None = None,
+    ) -> None:
         self._url = url
         self.address = read(url)
         # None: the server's own clock, which is the only one that all machines share.
         self._clock = clock
-        self._statements = load()
+        statements = load()
+        self._tx = partial(PostgresTx, known=statements, clock=clock)
+        self._known = migration.load(DIALECT, migrations)
         self._opened_by = os.getpid()
         self._closed = False
         self._guard = Guard()
         uses = ("claim", "settle", "beat", "upkeep")
         self._links = {use: Link(self.address, use, self._guard) for use in uses}
         self._pool = Pool(self.address, self._guard, patience=patience)
-        # Notifies whoever waits of jobs that a verb has released.
-        self._wake: Callable[[], None] = lambda: None
+        self._listener = Listener(self.address, self._guard)
+        self._floors = claim.Floors()
+        # Behind a pooler nobody can wait for a turn.
+        self._recent = None if self.address.pooler else claim.Recent()
+        guest = partial(GuestTx, known=statements, clock=clock)
+        self._guests = Guests(self.address, guest, ours=lambda: self._read(guests.place))
+        self._handlers = Handlers(self.address, self._guard, guest, patience=patience)
+        self._unanswered = Unanswered()
+        self.wake_with(lambda: None)
+        self._line = GroupCommit(
+            "windlass-enqueue", self._enqueue_together, most=_MOST_AT_ONCE, gather_seconds=_GATHER_SECONDS
+        )
+        try:
+            prepare = partial(self._prepare, create=create)
+            self._links["upkeep"].run(prepare, again=False)
+        except BaseException:  # wall: nothing stays open behind a failed opening; the error goes on
+            self.close()
+            raise
+
+    # --- how verbs are run ---
 
     def _check_open(self) -> None:
         if self._closed or os.getpid() != self._opened_by:
@@ -96,11 +133,12 @@ class Reach(Store):
 
     def _try(self, use: str, verb: Callable[..., T], args: tuple[object, ...], connection: Connection) -> T:
         """Run again if a day is missing, or if it met another transaction in the wrong moment."""
-        whole = use == _POOL or self.address.pooler
+        # Upkeep has statements that run in no transaction.
+        whole = use == _POOL or (self.address.pooler and use != "upkeep")
         tried = 0
         while True:
             tried += 1
-            tx = PostgresTx(connection, self._statements, self._clock)
+            tx = self._tx(connection)
             try:
                 if whole:
                     with connection.transaction():
@@ -112,7 +150,7 @@ class Reach(Store):
             except errors.CheckViolation as error:
                 if tried > _TRIES or not lacks_day(error):
                     raise
-                health.make_days(PostgresTx(connection, self._statements, self._clock))
+                health.make_days(self._tx(connection))
             except psycopg.Error as error:
                 if tried > _TRIES or not is_passing(error):
                     raise
@@ -120,6 +158,31 @@ class Reach(Store):
                 if tx.hinted:
                     self._wake()
                 return done
+
+    def _pooled(
+        self,
+        call: Callable[[Connection], T],
+        until: float | None = None,
+        *,
+        again: bool = False,
+        checked: bool = True,
+    ) -> T:
+        """Through the pool; with `again` once more if the connection broke and there is time left for it."""
+        if until is None:
+            # What has a deadline was let in before: the store may be closing, and still writes what waits.
+            self._check_open()
+            until = self._pool.deadline()
+        try:
+            with self._pool.connection(until, checked=checked) as connection:
+                return call(connection)
+        except psycopg.Error as error:
+            broken = explain(error, self.address.shown)
+            if not again or not worth_repeating(broken, until):
+                raise broken from error
+        except StoreUnavailable as error:
+            if not again or not worth_repeating(error, until):
+                raise
+        return self._pooled(call, until, checked=checked)
 
     def _beat(self, verb: Callable[Concatenate[PostgresTx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._hot("beat", partial(verb, **kwargs) if kwargs else verb, *args)
@@ -132,135 +195,38 @@ class Reach(Store):
     def _write(
         self, verb: Callable[Concatenate[PostgresTx, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        return self._write_until(None, partial(verb, **kwargs) if kwargs else verb, *args)
-
-    def _write_until(self, until: float | None, verb: Callable[..., T], *args: object) -> T:
-        """In a transaction of its own."""
-        self._check_open()
-        return self._pooled(partial(self._try, _POOL, verb, args), until)
+        return self._pooled(partial(self._try, _POOL, partial(verb, **kwargs), args))
 
     def _rewrite(
         self, verb: Callable[Concatenate[PostgresTx, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """As `_write`, and again when its connection broke."""
-        whole = partial(verb, **kwargs) if kwargs else verb
-        return self._again_if_broken(lambda until: self._write_until(until, whole, *args))
+        return self._pooled(partial(self._try, _POOL, partial(verb, **kwargs), args), again=True)
 
     def _read(self, verb: Callable[Concatenate[PostgresTx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """In one snapshot: a job that ends meanwhile is seen once, neither twice nor not at all."""
-        self._check_open()
 
         def snapshot(connection: Connection) -> T:
             connection.execute("begin isolation level repeatable read read only")
             try:
                 if self.address.pooler:
                     localize(connection, _POOL)
-                return verb(PostgresTx(connection, self._statements, self._clock), *args, **kwargs)
+                return verb(self._tx(connection), *args, **kwargs)
             finally:
                 if not connection.closed:
                     # Nothing was written; but a rollback makes the driver forget what it has prepared.
                     connection.execute("commit")
 
-        return self._again_if_broken(lambda until: self._pooled(snapshot, until))
+        return self._pooled(snapshot, again=True)
 
     def _ask(self, verb: Callable[Concatenate[PostgresTx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Without a snapshot, which is two statements more: an idle fleet shall ask little."""
         if self.address.pooler:
             return self._read(verb, *args, **kwargs)
-        self._check_open()
-
-        def ask(connection: Connection) -> T:
-            return verb(PostgresTx(connection, self._statements, self._clock), *args, **kwargs)
-
-        return self._again_if_broken(lambda until: self._pooled(ask, until))
+        return self._pooled(lambda connection: verb(self._tx(connection), *args, **kwargs), again=True)
 
     def _count(self, verb: Callable[..., T], *args: object) -> T:
         """A long count, through the pool. Unchecked: it is asked again, and at rest each statement counts."""
-        self._check_open()
-
-        def count(connection: Connection) -> T:
-            return verb(PostgresTx(connection, self._statements, self._clock), *args)
-
-        return self._again_if_broken(lambda until: self._pooled(count, until, checked=False))
-
-    def _again_if_broken(self, call: Callable[[float], T]) -> T:
-        """Ask once more if the connection broke and there is time left for it."""
-        until = self._pool.deadline()
-        try:
-            return call(until)
-        except StoreUnavailable as error:
-            if not worth_repeating(error, until):
-                raise
-        return call(until)
-
-    def _pooled(
-        self, call: Callable[[Connection], T], until: float | None = None, *, checked: bool = True
-    ) -> T:
-        try:
-            with self._pool.connection(until, checked=checked) as connection:
-                return call(connection)
-        except psycopg.Error as error:
-            raise explain(error, self.address.shown) from error
-
-
-def worth_repeating(error: StoreUnavailable, until: float) -> bool:
-    """Whether another connection may do what this one did not; a missing replica was waited for."""
-    return not isinstance(error, Unconfirmed) and monotonic() < until
-
-
-_PATIENCE_SECONDS = 30.0
-# A call with more jobs than this gains nothing from company, and would hold it up.
-_LARGE = 100
-_MOST_AT_ONCE = 1000
-_GATHER_SECONDS = 0.0002
-# How long a group that is being written may take to end when the store is closed.
-_CLOSE_SECONDS = 1.0
-# An enqueue whose answer was lost again and again is asked for so often, and once more.
-_REPEATS = 3
-
-
-class _beside_claims(Bound[P, T]):  # noqa: N801 - as `reads` and `writes`
-    """Bind a read that runs on the connection of claims."""
-
-    run = "_beside_claims"
-
-
-class _counts(Bound[P, T]):  # noqa: N801
-    """Bind a long count."""
-
-    run = "_count"
-
-
-class PostgresStore(Reach):
-    """A store in one database. Safe for many threads, processes and machines."""
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        clock: Clock | None = None,
-        create: bool = True,
-        patience: float = _PATIENCE_SECONDS,
-        migrations: Path | None = None,
-    ) -> None:
-        super().__init__(url, clock, patience)
-        self._known = migration.load(DIALECT, migrations)
-        self._listener = Listener(self.address, self._guard)
-        self._floors = claim.Floors()
-        self._lately = claim.Lately()
-        self._guests = Guests(self.address, self._statements, clock, ours=lambda: self._read(guests.place))
-        self._handlers = Handlers(self.address, self._guard, self._statements, clock, patience=patience)
-        self._unanswered = Unanswered()
-        self._wake_here: Callable[[], None] = lambda: None
-        self._first: Callable[[], bool] = lambda: False
-        self._line = GroupCommit(
-            "windlass-enqueue", self._enqueue_together, most=_MOST_AT_ONCE, gather_seconds=_GATHER_SECONDS
-        )
-        try:
-            self._prepare(create=create)
-        except BaseException:  # wall: nothing stays open behind a failed opening; the error goes on
-            self.close()
-            raise
+        return self._pooled(lambda connection: verb(self._tx(connection), *args), again=True, checked=False)
 
     # Another file can only come in the place of a SQLite store.
     generation = 0
@@ -272,7 +238,7 @@ class PostgresStore(Reach):
         if not jobs:
             return []
         try:
-            if len(jobs) > _LARGE or wanted_check() is not None:
+            if len(jobs) > _LARGE or calling() is not None:
                 # The thread writes for no caller that may leave: only its own asks whether it is still there.
                 return self._enqueue_alone(jobs)
             if self._line.is_free():
@@ -284,58 +250,41 @@ class PostgresStore(Reach):
             raise
 
     def enqueue_on(
-        self, connection: object, jobs: Sequence[NewJob], types: Sequence[TypeInfo] = (), app: str = ""
+        self,
+        connection: object,
+        jobs: Sequence[NewJob],
+        types: Sequence[TypeInfo] = (),
+        app: str = "",
+        bridge: Bridge | None = None,
     ) -> list[Enqueued]:
         self._check_open()
         if types:
             # On a connection of our own: nobody shall wait for the caller's transaction to register theirs.
             self.register(types, app)
-        return self._guests.enqueue_on(connection, jobs)
-
-    async def enqueue_on_async(
-        self, connection: object, jobs: Sequence[NewJob], types: Sequence[TypeInfo] = (), app: str = ""
-    ) -> list[Enqueued]:
-        self._check_open()
-        if types:
-            await asyncio.to_thread(self.register, types, app)
-        return await self._guests.enqueue_on_async(connection, jobs)
+        return self._guests.enqueue_on(connection, jobs, bridge)
 
     # --- running ---
 
     extend = beats(claim.extend)
     look = glances(claim.look)
     # On the connection of claims: what a worker holds may be much, and a beat must not wait for it.
-    held_by = _beside_claims(running.held_by)
-    _count_live = _counts(samples.look)
+    held_by = reads(running.held_by, "_beside_claims")
+    _count_live = asks(samples.look, "_count")
 
     def claim(self, want: Want) -> Claimed:
-        # Within a transaction, which must not end because somebody's turn is waited for in vain.
-        together = self.address.pooler or want.mark is not None or bool(want.reader)
-        plain = claim.claim if together else partial(claim.claim_fitting, lately=self._lately)
-        verb = partial(claim.claim_within_limits, plain) if want.restricted or want.lowest else plain
-        if want.reader:
-            verb = partial(claim.claim_with_unread, verb)
-        if want.mark is not None:
-            return self._hot("claim", partial(claim.claim_once, verb), want, self._floors)
-        # Never asked again by itself: leases of a lost answer are the claimer's to find and give back.
-        return self._hot("claim", verb, want, self._floors, again=False)
+        # Without a mark never asked again by itself: the leases of a lost answer are the claimer's to
+        # find and give back.
+        again = want.mark is not None
+        return self._hot("claim", claim.claim, want, self._floors, self._recent, again=again)
 
     def settle(self, settlements: Sequence[Settlement]) -> list[Lease]:
         return self._hot("settle", hot.settle, settlements) if settlements else []
 
     # --- handlers ---
 
-    def transaction(
-        self, completion: Callable[[], Settlement], *, within: timedelta
-    ) -> AbstractContextManager[Any]:
+    def handlers(self) -> Handlers:
         self._check_open()
-        return self._handlers.transaction(completion, within=within)
-
-    def transaction_async(
-        self, completion: Callable[[], Settlement], *, within: timedelta
-    ) -> AbstractAsyncContextManager[Any]:
-        self._check_open()
-        return self._handlers.transaction_async(completion, within=within)
+        return self._handlers
 
     def shared_address(self) -> str:
         return self._url
@@ -343,19 +292,10 @@ class PostgresStore(Reach):
     # --- upkeep ---
 
     def now(self) -> datetime:
-        return from_micros(self._clock.micros() if self._clock else self._hot("beat", _time))
+        return from_micros(self._clock.micros() if self._clock else self._hot("beat", attrgetter("now")))
 
     def prune(self, keep: Retention, *, limit: int = 1_000, by: str = "") -> int:
-        self._check_open()
-
-        def prune(connection: Connection) -> int:
-            tx = PostgresTx(connection, self._statements, self._clock)
-            done = health.prune(tx, connection, keep, limit, by)
-            if tx.hinted:
-                self._wake()
-            return done
-
-        return self._links["upkeep"].run(prune)
+        return self._hot("upkeep", health.prune, keep, limit, by)
 
     def status(self) -> StoreStatus:
         return self._read(health.status, self.address, self._known)
@@ -368,7 +308,7 @@ class PostgresStore(Reach):
         health.backup(self.address, path)
 
     def check(self) -> list[str]:
-        return self._read(health.check)
+        return self._read(upkeep.check)
 
     @property
     def listener(self) -> Listener | None:
@@ -396,13 +336,9 @@ class PostgresStore(Reach):
         self._handlers.close()
         self._guard.close()
 
-    def _prepare(self, *, create: bool) -> None:
-        def prepare(connection: Connection) -> None:
-            health.check_session(connection, self.address)
-            tx = PostgresTx(connection, self._statements, self._clock)
-            schema.prepare(connection, tx, self.address, self._known, create=create)
-
-        self._links["upkeep"].run(prepare, again=False)
+    def _prepare(self, connection: Connection, *, create: bool) -> None:
+        health.check_session(self._tx(connection), self.address)
+        schema.prepare(self._tx(connection), self.address, self._known, create=create)
 
     # --- enqueueing ---
 
@@ -412,62 +348,55 @@ class PostgresStore(Reach):
     def _enqueue_new(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """One statement, its own transaction; fails if anything is known already."""
         if not self._is_new(jobs):
-            raise _LookCloser
+            raise LookupError("some may be known already: each call is looked at alone")
         until = self._pool.deadline()
         try:
             return self._insert(jobs, until)
         except StoreUnavailable as error:
-            if not worth_repeating(error, until):
-                raise
-        return self._enqueue_again(jobs, until)
+            return self._enqueue_again(jobs, until, error)
 
     def _enqueue_alone(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """The jobs of one caller. Ids are ours to repeat, so a lost answer is asked for again."""
         until = self._pool.deadline()
-        if self._is_new(jobs):
-            try:
-                return self._insert(jobs, until)
-            except StoreUnavailable as error:
-                if not worth_repeating(error, until):
-                    raise
-                return self._enqueue_again(jobs, until)
-            except StoreError as error:
-                if not isinstance(error.__cause__, _LOOK_CLOSER):
-                    raise
         try:
+            if self._is_new(jobs):
+                try:
+                    return self._insert(jobs, until)
+                except StoreError as error:
+                    if not isinstance(error.__cause__, _LOOK_CLOSER):
+                        raise
             return self._enqueue_closely(jobs, until, repeated=self._unanswered.has(jobs))
         except StoreUnavailable as error:
-            # A connection that broke says nothing about what was written: the repeat finds out.
-            if not worth_repeating(error, until):
-                raise
-        return self._enqueue_again(jobs, until)
+            return self._enqueue_again(jobs, until, error)
 
-    def _enqueue_again(self, jobs: Sequence[NewJob], until: float) -> list[Enqueued]:
-        """After a lost answer. Where one connection breaks the next may as well: it is asked a few times."""
-        try:
-            for _ in range(_REPEATS):
-                try:
-                    return self._enqueue_closely(jobs, until, repeated=True)
-                except StoreUnavailable as error:
-                    if not worth_repeating(error, until):
-                        raise
-            return self._enqueue_closely(jobs, until, repeated=True)
-        except StoreBusy as error:
-            # Which says that nothing was written; that is true of the repeat alone.
-            raise StoreUnavailable(str(error)) from error
+    def _enqueue_again(self, jobs: Sequence[NewJob], until: float, error: StoreUnavailable) -> list[Enqueued]:
+        """After a lost answer, which says nothing about what was written: the repeat finds out.
+
+        Where one connection breaks the next may as well: it is asked a few times.
+        """
+        for _ in range(_REPEATS):
+            if not worth_repeating(error, until):
+                break
+            try:
+                return self._enqueue_closely(jobs, until, repeated=True)
+            except StoreUnavailable as broken:
+                error = broken
+            except StoreBusy as busy:
+                # Which says that nothing was written; that is true of the repeat alone.
+                raise StoreUnavailable(str(busy)) from busy
+        raise error
 
     def _is_new(self, jobs: Sequence[NewJob]) -> bool:
         """Whether nobody, and nothing that was tried before, can have brought these ids into the store."""
-        return hot.is_plain(jobs) and not self._unanswered.has(jobs)
+        for new in jobs:
+            if new.own_id or new.depends_on or new.unique:
+                return False
+        return not self._unanswered.has(jobs)
 
     def _insert(self, jobs: Sequence[NewJob], until: float) -> list[Enqueued]:
         first = hot.may_be_first(jobs) and self._first()
         insert = self._insert_first if first else hot.enqueue_new
-
-        def run(connection: Connection) -> list[Enqueued]:
-            return insert(PostgresTx(connection, self._statements, self._clock), jobs)
-
-        return self._pooled(run, until)
+        return self._pooled(lambda connection: insert(self._tx(connection), jobs), until)
 
     def _insert_first(self, tx: PostgresTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """The first after a pause: while its commit goes to the disk, workers claim it already."""
@@ -484,7 +413,14 @@ class PostgresStore(Reach):
 
     def _enqueue_closely(self, jobs: Sequence[NewJob], until: float, *, repeated: bool) -> list[Enqueued]:
         """With a look at what is known; `repeated`: it may have been written, and may even have ended."""
-        return self._write_until(until, partial(hot.enqueue, repeated=repeated), jobs)
+        enqueue = partial(hot.enqueue, repeated=repeated)
+        return self._pooled(partial(self._try, _POOL, enqueue, (jobs,)), until)
+
+
+def worth_repeating(error: StoreError, until: float) -> bool:
+    """Whether another connection may do what this one did not; a missing replica was waited for."""
+    lost = isinstance(error, StoreUnavailable) and not isinstance(error, Unconfirmed)
+    return lost and monotonic() < until
 
 
 # What a plain insert meets that a closer look can tell apart; that one tells nobody, so it also helps where a
@@ -495,11 +431,3 @@ _LOOK_CLOSER = (
     errors.SerializationFailure,
     errors.ProgramLimitExceeded,
 )
-
-
-class _LookCloser(Exception):
-    """What is to be stored may be known already: it is looked at alone."""
-
-
-def _time(tx: PostgresTx) -> int:
-    return tx.now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -13,7 +14,7 @@ from windlass.store.moving import TABLES, Batch, Mark, State, Sum, add_up
 from windlass.store.postgres import schema
 from windlass.store.postgres.address import read
 from windlass.store.postgres.connections import Guard, Link
-from windlass.store.postgres.session import DIALECT, Connection, PostgresTx, load
+from windlass.store.postgres.session import DIALECT, PostgresTx, load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -30,30 +31,31 @@ class PostgresTarget:
     def __init__(self, url: str) -> None:
         self._address = read(url)
         self.place = self._address.shown
-        self._statements = load()
+        self._tx = partial(PostgresTx, known=load())
         self._guard = Guard()
         self._link = Link(self._address, "upkeep", self._guard)
         known = migration.load(DIALECT)
         try:
-            self._run(
-                lambda connection, tx: schema.prepare(connection, tx, self._address, known, create=True)
-            )
+            self._run(lambda tx: schema.prepare(tx, self._address, known, create=True))
         except BaseException:  # wall: nothing stays open behind a failed opening; the error goes on
             self.close()
             raise
 
     def mark(self) -> Mark | None:
-        return self._run(lambda _, tx: _mark(tx))
+        """What the store remembers of a move to here."""
+        return self._run(_mark)
 
     def begin(self, mark: Mark) -> None:
-        def begin(connection: Connection, tx: PostgresTx) -> None:
+        """Seal the store, to be filled. Refused unless it holds nothing."""
+
+        def begin(tx: PostgresTx) -> None:
             there = _mark(tx)
             if there is not None and there.state is State.FILLING:
                 raise Refused(f"{self.place} is being filled by a move from {there.place}")
-            with connection.transaction():
+            with tx.part():
                 tx.change("move_begins", id=mark.id, place=mark.place, began_at=mark.began_at)
                 for table in TABLES:
-                    connection.execute(
+                    tx.connection.execute(
                         _trigger("create trigger seal before insert or update or delete", table)
                     )
                 # Behind the seal: what was written before it was put on is seen here.
@@ -64,24 +66,27 @@ class PostgresTarget:
                     )
                 tx.rows("move_passes", id=mark.id)
                 # Workers that were started here before have registered theirs; the source's take their place.
-                tx.change("move_forgets_types")
-                tx.change("move_forgets_schemas")
-                tx.change("move_forgets_history")
-                tx.change("move_forgets_audit")
+                for what in ("types", "schemas", "history", "audit"):
+                    tx.change(f"move_forgets_{what}")
 
         self._run(begin)
 
     def fill(self, mark: Mark, table: str, columns: Sequence[str], batch: Batch) -> Mark:
+        """Write rows and how far it is by then; the mark after that. Refused if somebody else goes on."""
         further = msgspec.structs.replace(mark, copied=mark.copied | {table: batch.last})
 
-        def fill(connection: Connection, tx: PostgresTx) -> None:
-            with connection.transaction():
-                self._note(tx, mark, further)
+        def fill(tx: PostgresTx) -> None:
+            with tx.part():
+                before, copied = _order.encode(mark.copied).decode(), _order.encode(further.copied).decode()
+                if tx.change("move_copied", id=mark.id, before=before, copied=copied) != 1:
+                    raise Refused(
+                        f"the move to {self.place} was taken back, or is carried on by somebody else"
+                    )
                 tx.rows("move_passes", id=mark.id)
                 for day in batch.days:
                     tx.rows("make_days", now=day, days=1)
                 into = sql.SQL("copy {} ({}) from stdin").format(_name(table), _names(columns))
-                with connection.cursor().copy(into) as copy:
+                with tx.connection.cursor().copy(into) as copy:
                     copy.write(b"".join(batch.lines))
 
         self._run(fill)
@@ -90,30 +95,35 @@ class PostgresTarget:
     def sum(self, table: str, columns: Sequence[str]) -> Sum:
         out = sql.SQL("copy (select {} from {}) to stdout").format(_names(columns), _name(table))
 
-        def lines(connection: Connection) -> Iterator[bytes]:
-            with connection.cursor().copy(out) as copy:
+        def lines(tx: PostgresTx) -> Iterator[bytes]:
+            with tx.connection.cursor().copy(out) as copy:
                 for each in copy:
                     yield bytes(each)
 
-        return self._run(lambda connection, _: add_up(lines(connection)))
+        return self._run(lambda tx: add_up(lines(tx)))
 
     def finish(self, highest: int) -> None:
-        def finish(connection: Connection, tx: PostgresTx) -> None:
+        """Make ready for use what was copied; new jobs are numbered after `highest`. Still sealed."""
+
+        def finish(tx: PostgresTx) -> None:
             tx.rows("number_after", highest=highest)
             tx.rows("audit_number_after")
             for table in TABLES:
-                connection.execute(sql.SQL("analyze {}").format(_name(table)))
+                tx.connection.execute(sql.SQL("analyze {}").format(_name(table)))
 
         self._run(finish)
 
     def open(self, move: str) -> None:
-        self._run(lambda connection, tx: self._unseal(connection, tx, "move_filled", move))
+        """Let everybody in."""
+        self._run(lambda tx: self._unseal(tx, "move_filled", move))
 
     def clear(self, move: str) -> None:
-        def clear(connection: Connection, tx: PostgresTx) -> None:
-            with connection.transaction():
-                self._unseal(connection, tx, "move_cleared", move)
-                connection.execute(sql.SQL("truncate {}").format(sql.SQL(", ").join(map(_name, TABLES))))
+        """Throw away what was copied, and let everybody in."""
+
+        def clear(tx: PostgresTx) -> None:
+            with tx.part():
+                self._unseal(tx, "move_cleared", move)
+                tx.connection.execute(sql.SQL("truncate {}").format(sql.SQL(", ").join(map(_name, TABLES))))
 
         self._run(clear)
 
@@ -121,23 +131,16 @@ class PostgresTarget:
         self._link.close()
         self._guard.close()
 
-    def _note(self, tx: PostgresTx, mark: Mark, further: Mark) -> None:
-        before, copied = _order.encode(mark.copied).decode(), _order.encode(further.copied).decode()
-        if tx.change("move_copied", id=mark.id, before=before, copied=copied) != 1:
-            raise Refused(f"the move to {self.place} was taken back, or is carried on by somebody else")
-
-    def _unseal(self, connection: Connection, tx: PostgresTx, note: str, move: str) -> None:
-        with connection.transaction():
+    def _unseal(self, tx: PostgresTx, note: str, move: str) -> None:
+        with tx.part():
             if tx.change(note, id=move) != 1:
                 raise Refused(f"{self.place} is not being filled by this move any more")
             for table in TABLES:
-                connection.execute(_trigger("drop trigger if exists seal", table))
+                tx.connection.execute(_trigger("drop trigger if exists seal", table))
 
-    def _run(self, call: Callable[[Connection, PostgresTx], T]) -> T:
+    def _run(self, call: Callable[[PostgresTx], T]) -> T:
         # Never asked again by itself: whether a lost answer was a yes is read from the mark.
-        return self._link.run(
-            lambda connection: call(connection, PostgresTx(connection, self._statements)), again=False
-        )
+        return self._link.run(lambda connection: call(self._tx(connection)), again=False)
 
 
 def _mark(tx: PostgresTx) -> Mark | None:

@@ -133,12 +133,7 @@ def backup(source: StoreFile, path: str) -> None:
 def check(connection: sqlite3.Connection) -> list[str]:
     """What is wrong with the stored data."""
     problems = [row[0] for row in connection.execute("pragma integrity_check") if row[0] != "ok"]
-    tx = schema.transaction(connection)
-    problems += [f"job {row['id']} is both live and archived" for row in tx.rows("check_twice")]
-    problems += [
-        f"key {row['key']!r} belongs to job {row['job_id']}, which is gone" for row in tx.rows("check_keys")
-    ]
-    return problems
+    return problems + upkeep.check(schema.transaction(connection))
 
 
 def give_back_room(tx: Tx) -> bool:

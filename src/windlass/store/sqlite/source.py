@@ -48,11 +48,13 @@ class SqliteSource:
             raise
 
     def mark(self) -> Mark | None:
+        """What the store remembers of a move from here."""
         with translated(self._path):
             row = self._tx.row("move")
         return None if row is None else msgspec.convert(dict(row), Mark)
 
     def begin(self, mark: Mark) -> None:
+        """Seal the store. Refused if it is being moved, or was."""
         with self._writing() as connection:
             if self.mark() is not None:
                 raise Refused(f"{self._path} is being moved by somebody else")
@@ -63,12 +65,14 @@ class SqliteSource:
                 connection.execute(statement)
 
     def change(self, move: str, before: State, after: State) -> None:
+        """Note how far the move has come. Refused if it is not where it should be."""
         with self._writing():
             done = self._tx.change("change_move", id=move, before=before.value, after=after.value)
             if done != 1:
                 raise Refused(f"the move of {self._path} was taken back, or is carried on by somebody else")
 
     def take_back(self, move: str) -> None:
+        """Open the store again. Refused once the jobs have changed hands."""
         with self._writing() as connection:
             if self._tx.change("take_back_move", id=move) != 1:
                 raise Refused(f"the move of {self._path} is over: it cannot be taken back")
@@ -89,6 +93,7 @@ class SqliteSource:
             return int(count)
 
     def batch(self, table: str, after: Place | None, limit: int) -> Batch | None:
+        """The next rows in the table's order; None if there are no more."""
         order = TABLES[table]
         columns = self.columns(table)
         text = (

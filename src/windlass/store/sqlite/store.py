@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import weakref
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from windlass.clock import SystemClock, from_micros
 from windlass.errors import Refused, StoreBusy, StoreUnavailable
 from windlass.store import catalogue, migration, statements
-from windlass.store.bridge import Bridge, across
 from windlass.store.engine import Claimed, StoreClosed
 from windlass.store.sqlite import guests, health, hot, schema, storefile
 from windlass.store.sqlite import guests as own
@@ -24,11 +23,12 @@ from windlass.store.upkeep import StoreStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from datetime import datetime, timedelta
+    from datetime import datetime
     from pathlib import Path
 
     from windlass.clock import Clock
     from windlass.job import Lease, NewJob, TypeInfo
+    from windlass.store.bridge import Bridge
     from windlass.store.engine import Enqueued, Settlement, Want
     from windlass.store.oncall import DatabaseHealth
     from windlass.store.upkeep import Retention
@@ -145,27 +145,20 @@ class SqliteStore(Store):
         return self._writer.run(hot.enqueue, jobs, joins=True, alone=alone)
 
     def enqueue_on(
-        self, connection: object, jobs: Sequence[NewJob], types: Sequence[TypeInfo] = (), app: str = ""
+        self,
+        connection: object,
+        jobs: Sequence[NewJob],
+        types: Sequence[TypeInfo] = (),
+        app: str = "",
+        bridge: Bridge | None = None,
     ) -> list[Enqueued]:
-        return self._enqueue_as_guest(guests.checked(connection), jobs, types, app)
-
-    async def enqueue_on_async(
-        self, connection: object, jobs: Sequence[NewJob], types: Sequence[TypeInfo] = (), app: str = ""
-    ) -> list[Enqueued]:
-        def work(bridge: Bridge) -> list[Enqueued]:
-            return self._enqueue_as_guest(guests.AsyncGuest(connection, bridge), jobs, types, app)
-
-        return await across(work)
-
-    def _enqueue_as_guest(
-        self, connection: guests.Guest, jobs: Sequence[NewJob], types: Sequence[TypeInfo], app: str
-    ) -> list[Enqueued]:
+        guest = guests.checked(connection) if bridge is None else guests.AsyncGuest(connection, bridge)
         # The caller's connection runs no checkpoints, so ours must not wait for a write of our own.
         self._writer.checkpoint_soon()
         self._file.ensure()
         self._file.check_kept()
         with guests.guest_transaction(
-            connection, self.path, self._statements, self.clock, prepare=self._prepare_guest
+            guest, self.path, self._statements, self.clock, prepare=self._prepare_guest
         ) as tx:
             if types:
                 # With the jobs: on a connection of our own it would wait for the caller's lock.
@@ -220,18 +213,10 @@ class SqliteStore(Store):
 
     # --- handlers ---
 
-    def transaction(
-        self, completion: Callable[[], Settlement], *, within: timedelta
-    ) -> AbstractContextManager[Any]:
+    def handlers(self) -> own.Handlers:
         # As for a caller's connection: it runs no checkpoints of its own.
         self._writer.checkpoint_soon()
-        return self._handlers.transaction(completion, within=within)
-
-    def transaction_async(
-        self, completion: Callable[[], Settlement], *, within: timedelta
-    ) -> AbstractAsyncContextManager[Any]:
-        self._writer.checkpoint_soon()
-        return self._handlers.transaction_async(completion, within=within)
+        return self._handlers
 
     def shared_address(self) -> str:
         if self.path == MEMORY:
