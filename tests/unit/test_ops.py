@@ -17,8 +17,8 @@ from windlass.connect import Opened
 from windlass.errors import InvalidPayload, InvalidValue, JobNotFound, WorkerNotFound, WrongState
 from windlass.job import Error, JobState, NewJob, Reason, TypeInfo
 from windlass.ops import Ops
-from windlass.ops.findings import judged
 from windlass.ops.overview import Overview, local_workers
+from windlass.ops.signals import judged
 from windlass.ops.verdict import Cause
 from windlass.outcome import Again, Dead
 from windlass.store.engine import Settlement, Want
@@ -75,7 +75,7 @@ def _kill(ops: Ops, count: int = 1) -> None:
 def test_each_verb_notes_who_did_it_and_why(ops: Ops) -> None:
     [job_id] = _enqueue(ops)
     ops.bury(job_id, why="kills its worker")
-    ops.replay(job_id, by="bob")
+    Ops(ops.store, by="bob").replay(job_id)
     ops.cancel(job_id)
     changes = [(change.verb, change.by, change.why) for change in ops.show(job_id).changes]
     assert changes == [("bury", "ann", "kills its worker"), ("replay", "bob", ""), ("cancel", "ann", "")]

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from windlass.cli import succession
+from windlass.cli import fleet
+from windlass.cli.fleet import Restart
 from windlass.cli.session import Session
-from windlass.cli.succession import Restart
 from windlass.clock import ManualClock
 from windlass.worker.worker import Worker
 
@@ -63,7 +63,7 @@ def restart(worker: FakeWorker, clock: ManualClock) -> Restart:
 def restarted(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """The sessions whose process was replaced."""
     found: list[object] = []
-    monkeypatch.setattr(succession, "restart_process", found.append)
+    monkeypatch.setattr(fleet, "restart_process", found.append)
     return found
 
 

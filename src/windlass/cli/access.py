@@ -2,117 +2,90 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from typing import Any
 
 import click
 
 from windlass.cli.actions import commands
-from windlass.cli.commands import Command, Group, rate, span, tenant_option
-from windlass.cli.screen import Cell, age, one_line
-from windlass.cli.session import session
+from windlass.cli.commands import command, group, option, rate, span, tenant_option, why_option
+from windlass.cli.screen import Cell, Row, age, one_line
+from windlass.cli.session import answer, session, table
 from windlass.errors import Refused
 from windlass.ops.access import KeyWish, Role
 from windlass.ops.document import encode
 from windlass.store.access import Entry, KeyInfo
 
 
-@click.group(
-    cls=Group,
-    examples="""
-        windlass keys create billing --role producer --type 'invoice.*'
-        windlass keys list
-        windlass keys revoke 3f9a1c22b70d --after 1d
-    """,
-)
+@group("""
+    windlass keys create billing --role producer --type 'invoice.*'
+    windlass keys list
+    windlass keys revoke 3f9a1c22b70d --after 1d
+""")
 def keys() -> None:
     """API keys, with which programs speak with `windlass serve`."""
 
 
-@keys.command(
-    "create",
-    examples="""
-        windlass keys create ops --role admin
-        windlass keys create billing --role producer --type 'invoice.*' --tenant acme --rate 100/s
-        windlass keys create gpu-box --role worker --type resize --expires 90d
-    """,
-)
+@keys.subcommand("""
+    windlass keys create ops --role admin
+    windlass keys create billing --role producer --type 'invoice.*' --tenant acme --rate 100/s
+    windlass keys create gpu-box --role worker --type resize --expires 90d
+""")
 @click.argument("name", metavar="NAME")
-@click.option(
+@option(
     "--role",
+    "What it may do; may be repeated.",
     multiple=True,
     type=click.Choice([role.value for role in Role]),
     required=True,
-    help="What it may do; may be repeated.",
 )
-@click.option("--type", "types", multiple=True, metavar="TYPE", help="Types, or patterns of them; else all.")
-@click.option("--tenant", metavar="NAME", help="The tenant that all its jobs belong to.")
-@click.option(
-    "--rate", type=rate, metavar="RATE", help="How many jobs it may enqueue, such as 100/s [1000/s]."
-)
-@click.option("--expires", type=span, metavar="DURATION", help="How long it lasts; else until it is revoked.")
-@click.option("--why", default="", metavar="TEXT", help="For the records.")
-def create(
-    name: str,
-    role: tuple[str, ...],
-    types: tuple[str, ...],
-    tenant: str | None,
-    rate: float | None,
-    expires: timedelta | None,
-    why: str,
-) -> None:
+@option("--type TYPE", "Types, or patterns of them; else all.", name="types", multiple=True)
+@option("--tenant NAME", "The tenant that all its jobs belong to.")
+@option("--rate RATE", "How many jobs it may enqueue, such as 100/s [1000/s].", type=rate)
+@option("--expires DURATION", "How long it lasts; else until it is revoked.", name="lasts", type=span)
+@why_option
+def create(name: str, role: tuple[str, ...], why: str, **given: Any) -> None:
     """Make a key for the service NAME. It is shown once: the store keeps only its digest.
 
     A service may have several keys, so that a new one can take over before the old one is revoked.
     """
     here = session()
-    wish = KeyWish(name=name, roles=role, types=types, tenant=tenant, rate=rate, lasts=expires)
     ops = here.ops(create=True)
-    key = ops.create_key(wish, why=why)
+    key = ops.create_key(KeyWish(name=name, roles=role, **given), why=why)
     if here.json:
         click.echo(encode(key))
-    else:
-        if key.key is None:
-            raise Refused(f"key {key.id} was made, but the answer with it was lost: revoke it, make another")
-        click.echo(key.key)
-        click.echo(f"key {key.id} of {key.name}; it is not shown again", err=True)
-        if len(ops.keys()) == 1:
-            click.echo("it is the first: servers ask for a key from now on, wherever they are", err=True)
-            click.echo("restart workers that should not run shell jobs any more", err=True)
+        return
+    if key.key is None:
+        raise Refused(f"key {key.id} was made, but the answer with it was lost: revoke it, make another")
+    click.echo(key.key)
+    click.echo(f"key {key.id} of {key.name}; it is not shown again", err=True)
+    if len(ops.keys()) == 1:
+        click.echo("it is the first: servers ask for a key from now on, wherever they are", err=True)
+        click.echo("restart workers that should not run shell jobs any more", err=True)
 
 
-@keys.command(
-    "list",
-    examples="""
-        windlass keys list
-        windlass keys list --json
-    """,
-)
-def list_keys() -> None:
+@keys.subcommand("""
+    windlass keys list
+    windlass keys list --json
+""")
+def list_command() -> None:
     """Every key with what it may do and when it was last of use; never the key itself."""
-    here = session()
-    ops = here.ops()
-    found = ops.keys()
-    if here.json:
-        click.echo(encode({"keys": found}))
-    elif found:
-        now = ops.now()
-        head = ("ID", "NAME", "STATE", "ROLES", "RATE", "TENANT", "USED", "TYPES")
-        rows: list[list[Cell | str | int]] = [
-            [
-                key.id,
-                key.name,
-                _state(key, valid=key.valid(now)),
-                ", ".join(key.roles),
-                f"{key.rate:g}/s" if key.rate else "",
-                key.tenant or "",
-                "never" if key.used_at is None else f"{age(now - key.used_at)} ago",
-                ", ".join(key.types) or "all",
-            ]
-            for key in found
+    ops = session().ops()
+    found, now = ops.keys(), ops.now()
+    head = ("ID", "NAME", "STATE", "ROLES", "RATE", "TENANT", "USED", "TYPES")
+    rows: list[Row] = [
+        [
+            key.id,
+            key.name,
+            _state(key, valid=key.valid(now)),
+            ", ".join(key.roles),
+            f"{key.rate:g}/s" if key.rate else "",
+            key.tenant or "",
+            "never" if key.used_at is None else f"{age(now - key.used_at)} ago",
+            ", ".join(key.types) or "all",
         ]
-        click.echo("\n".join(here.screen.table(head, rows)))
-    else:
-        click.echo("there are no API keys")
+        for key in found
+    ]
+    answer({"keys": found}, table(head, rows, "there are no API keys"))
 
 
 def _state(key: KeyInfo, *, valid: bool) -> Cell:
@@ -126,56 +99,36 @@ for _command in commands("keys/"):
     keys.add_command(_command)
 
 
-@click.command(
-    cls=Command,
-    examples="""
-        windlass audit
-        windlass audit job1
-        windlass audit --who ann --verb replay --json
-    """,
-)
+@command("""
+    windlass audit
+    windlass audit job1
+    windlass audit --who ann --verb replay --json
+""")
 @click.argument("target", required=False, default="", metavar="[TARGET]")
 @tenant_option
-@click.option("--who", default="", metavar="NAME", help="What this one did.")
-@click.option(
-    "--verb", default="", metavar="VERB", help="Such as cancel, replay, pause, set, drain, create, revoke."
-)
-@click.option("--limit", type=int, default=50, show_default=True, metavar="N", help="How many.")
-@click.option("--cursor", metavar="CURSOR", help="Where the page before ended.")
-def audit(target: str, tenant: str | None, who: str, verb: str, limit: int, cursor: str | None) -> None:
+@option("--who NAME", "What this one did.", default="")
+@option("--verb VERB", "Such as cancel, replay, pause, set, drain, create, revoke.", default="")
+@option("--limit N", "How many.", type=int, default=50, show_default=True)
+@option("--cursor CURSOR", "Where the page before ended.")
+def audit(**given: Any) -> None:
     """Who did what, newest first: to a job, type, schedule, setting, worker or key if one is named."""
-    here = session()
-    page = here.ops().audit(target=target, tenant=tenant, who=who, verb=verb, limit=limit, cursor=cursor)
-    if here.json:
-        click.echo(encode(page))
-        return
-    if not page.entries:
-        click.echo("nothing was done")
-        return
+    page = session().ops().audit(**given)
     head = ("AT", "WHO", "VERB", "WHAT", "TARGET", "CHANGE")
-    rows = [_row(entry) for entry in page.entries]
-    click.echo("\n".join(here.screen.table(head, rows)))
-    if page.next:
+    answer(page, table(head, map(_row, page.entries), "nothing was done"))
+    if page.next and not session().json:
         click.echo(f"more: --cursor {page.next}", err=True)
 
 
-def _row(entry: Entry) -> list[Cell | str | int]:
+def _row(entry: Entry) -> Row:
     before, after = entry.before or {}, entry.after or {}
     changed = [
         f"{name}: {before.get(name, '')} -> {after[name]}" if name in before else f"{name}: {after[name]}"
         for name in after
         if before.get(name) != after[name]
     ]
-    told = "; ".join([*changed, entry.why] if entry.why else changed)
-    what = entry.kind.replace("_", " ")
-    return [
-        f"{entry.at:%Y-%m-%d %H:%M:%S}",
-        one_line(entry.who),
-        entry.verb,
-        what,
-        entry.target,
-        one_line(told),
-    ]
+    text = "; ".join([*changed, entry.why] if entry.why else changed)
+    what, at = entry.kind.replace("_", " "), f"{entry.at:%Y-%m-%d %H:%M:%S}"
+    return [at, one_line(entry.who), entry.verb, what, entry.target, one_line(text)]
 
 
 COMMANDS = (keys, audit)

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 
 import click
 import msgspec
 
 from windlass import payload as payloads
-from windlass.cli.commands import Command, filter_options, moment, names_any, rate, read_filter, span
-from windlass.cli.screen import as_typed, progress
-from windlass.cli.screen import jobs as so_many
-from windlass.cli.session import session
+from windlass.cli.commands import (
+    Command,
+    filter_options,
+    group,
+    moment,
+    names_any,
+    option,
+    rate,
+    read_filter,
+    span,
+)
+from windlass.cli.screen import Cell, Row, ago, as_typed, number, one_line, progress
+from windlass.cli.session import answer, end, session, table
 from windlass.errors import Refused
-from windlass.ops import Bulk, Ops
-from windlass.ops.actions import ACTIONS, Action, Parameter
+from windlass.ops import Ops
+from windlass.ops.actions import ACTIONS, Action, Parameter, bulk_action
 from windlass.ops.bulk import summed_up
 from windlass.ops.document import encode
+from windlass.ops.words import clock, count
 from windlass.store.engine import Acted
 from windlass.store.jobs import Filter
 from windlass.store.operations import Operation, State
@@ -39,60 +48,62 @@ def commands(path: str, **tell: Tell) -> tuple[Command, ...]:
 
 def command_of(declared: Action, tell: Tell | None = None) -> Command:
     """The command of an action."""
-    params = [_argument(declared), *(_required(each) for each in declared.parameters if each.required)]
-    own = [option for each in declared.parameters if not each.required for option in _options(each)]
-    tenant = [_tenant(declared)] if declared.takes_tenant and not declared.bulk else []
+    assert declared.target is not None  # noqa: S101 - every action of this kind names something
+    word = declared.target.option.metavar or declared.target.name.upper()
+    params: list[click.Parameter] = [click.Argument(["name"], metavar=word)]
+    if declared.bulk:
+        params = [click.Argument(["names"], nargs=-1, metavar=f"[{word}]...")]
+    own: list[click.Parameter] = []
+    for each in declared.everything:
+        if each.name == "tenant" and not declared.bulk:
+            metavar, meaning = each.option.metavar, each.option.help
+            params.append(click.Option(["--tenant"], metavar=metavar, help=meaning))
+        elif each in declared.parameters and each.required:
+            kind = _TYPES.get(each.base, str)
+            params.insert(1, click.Argument([each.name], type=kind, metavar=each.option.metavar))
+        elif each in declared.parameters:
+            own += _options(each)
     # --why comes last.
-    options = [*tenant, *own[:-1], *(_bulk_options() if declared.bulk else []), own[-1]]
+    params += [*own[:-1], *(_bulk_options.params if declared.bulk else []), own[-1]]
 
     def run(**given: Any) -> None:
         _take_short(declared, given)
         if declared.bulk:
             _on_jobs(declared, given)
+            return
+        ops, name = session().ops(), given.pop("name")
+        done = declared.of(ops)(name, **given)
+        if session().json:
+            answer(declared.document(name, done), ())
+        elif tell is not None:
+            tell(ops, done, {**given, "name": name})
         else:
-            _on_one(declared, given, tell or partial(_tell, declared))
+            shown = done if isinstance(done, str) else getattr(done, "id", name)
+            click.echo(f"{shown}: {_past(ops, declared, done, given)}")
 
     return Command(
         declared.command.split()[-1],
         callback=run,
-        params=[*params, *options],
+        params=params,
         help=declared.description,
         examples=inspect.cleandoc(declared.examples),
     )
-
-
-def _argument(declared: Action) -> click.Argument:
-    assert declared.target is not None  # noqa: S101 - every action of this kind names something
-    word = declared.target.option.metavar or declared.target.name.upper()
-    if declared.bulk:
-        return click.Argument(["names"], nargs=-1, metavar=f"[{word}]...")
-    return click.Argument(["name"], metavar=word)
-
-
-def _required(each: Parameter) -> click.Argument:
-    return click.Argument([each.name], type=_TYPES.get(each.base, str), metavar=each.option.metavar)
 
 
 def _options(each: Parameter) -> list[click.Parameter]:
     option, flag = each.option, each.option.flag or "--" + each.name.replace("_", "-")
     if each.base is bool:
         return [click.Option([flag, each.name], is_flag=True, help=option.help)]
-    kind = _TYPES.get(each.base, str)
-    made: list[click.Parameter] = [
-        click.Option(
-            [flag, each.name], type=kind, default=_default(each), metavar=option.metavar, help=option.help
-        )
-    ]
-    if option.short is not None:
-        word, value, meaning = option.short
-        short = click.Option([word, _SHORT + each.name], flag_value=value, type=kind, help=meaning)
-        made.insert(0, short)
-    return made
-
-
-def _default(each: Parameter) -> Any:
-    """As it would be typed."""
-    return f"{each.default.total_seconds():g}s" if isinstance(each.default, timedelta) else each.default
+    kind, default = _TYPES.get(each.base, str), each.default
+    if isinstance(default, timedelta):
+        # As it would be typed.
+        default = f"{default.total_seconds():g}s"
+    names = [flag, each.name]
+    long = click.Option(names, type=kind, default=default, metavar=option.metavar, help=option.help)
+    if option.short is None:
+        return [long]
+    word, value, meaning = option.short
+    return [click.Option([word, _SHORT + each.name], flag_value=value, type=kind, help=meaning), long]
 
 
 def _take_short(declared: Action, given: dict[str, Any]) -> None:
@@ -104,52 +115,20 @@ def _take_short(declared: Action, given: dict[str, Any]) -> None:
             given[each.name] = value
 
 
-def _tenant(declared: Action) -> click.Option:
-    [tenant] = [each for each in declared.everything if each.name == "tenant"]
-    return click.Option(["--tenant"], metavar=tenant.option.metavar, help=tenant.option.help)
+@click.command
+@filter_options
+@option("--all", "Every job that the verb is for; no filter needed.", name="everything")
+@option("--limit N", "Only the N oldest that match.", type=int)
+@option("--rate N/s", "Maximum jobs per second.", type=rate)
+@option("--dry-run", "Count only; change nothing.")
+@option("--yes -y", "Do not ask.")
+def _bulk_options() -> None:
+    """What every command for many jobs takes."""
 
 
-def _bulk_options() -> list[click.Parameter]:
-    @filter_options
-    @click.option(
-        "--all", "everything", is_flag=True, help="Every job that the verb is for; no filter needed."
-    )
-    @click.option("--limit", type=int, metavar="N", help="Only the N oldest that match.")
-    @click.option("--rate", type=rate, metavar="N/s", help="Maximum jobs per second.")
-    @click.option("--dry-run", is_flag=True, help="Count only; change nothing.")
-    @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-    def options() -> None:
-        """Their carrier."""
-
-    return click.command()(options).params
-
-
-_TYPES: dict[Any, Any] = {
-    int: int,
-    timedelta: span,
-    datetime: moment,
-    Mapping[str, Any]: payloads.parse,
-}
+_TYPES: dict[Any, Any] = {int: int, timedelta: span, datetime: moment, Mapping[str, Any]: payloads.parse}
 _SHORT = "short_"
 _BULK = ("everything", "limit", "rate", "dry_run", "yes")
-
-
-# --- one ---
-
-
-def _on_one(declared: Action, given: dict[str, Any], tell: Tell) -> None:
-    here = session()
-    ops, name = here.ops(), given.pop("name")
-    answer = declared.of(ops)(name, **given)
-    if here.json:
-        click.echo(encode(declared.document(name, answer)))
-    else:
-        tell(ops, answer, {**given, "name": name})
-
-
-def _tell(declared: Action, ops: Ops, answer: Any, given: dict[str, Any]) -> None:
-    name = answer if isinstance(answer, str) else getattr(answer, "id", given["name"])
-    click.echo(f"{name}: {_told(ops, declared, answer, given)}")
 
 
 # --- jobs by name, or by a filter ---
@@ -183,8 +162,7 @@ def _on_jobs(declared: Action, given: dict[str, Any]) -> None:
 
 def _on_names(declared: Action, names: Sequence[str], arguments: dict[str, Any]) -> None:
     """One answer per name; a refusal does not keep the others from being done."""
-    here = session()
-    ops = here.ops()
+    ops = session().ops()
     done: list[Acted] = []
     refused: list[str] = []
     for name in names:
@@ -192,53 +170,52 @@ def _on_names(declared: Action, names: Sequence[str], arguments: dict[str, Any])
             done.append(declared.of(ops)(name, **arguments))
         except Refused as error:
             refused.append(str(error))
-    if here.json:
-        # These took one job before they took many, and answer as they did.
-        alone = declared.name in _ALONE and len(done) == len(names) == 1
-        click.echo(encode(done[0] if alone else {"jobs": done, "refused": refused}))
-    else:
-        for acted in done:
-            told = _told(ops, declared, acted, arguments) if acted.done else _ASKED
-            click.echo(f"{acted.id}: {told}")
+    # These took one job before they took many, and answer as they did.
+    alone = declared.name in _ALONE and len(done) == len(names) == 1
+    lines = (f"{one.id}: {_past(ops, declared, one, arguments) if one.done else _ASKED}" for one in done)
+    answer(done[0] if alone else {"jobs": done, "refused": refused}, lines)
     for message in refused:
         click.echo(f"windlass: {message}", err=True)
-    if refused:
-        click.get_current_context().exit(1)
+    end(int(bool(refused)))
 
 
 def _on_matches(declared: Action, where: Filter, arguments: dict[str, Any], options: dict[str, Any]) -> None:
-    here, name = session(), declared.name
-    ops = here.ops()
-    count = ops.operations.count(name, where, limit=options["limit"])
-    many = f"at least {so_many(count.matched)}" if count.at_least else so_many(count.matched)
-    if options["dry_run"] or not (count.matched or count.at_least):
-        said = f"would {name} {many}" if options["dry_run"] else "no jobs match"
-        click.echo(encode(count) if here.json else said)
+    ops, name = session().ops(), declared.name
+    counted = ops.operations.count(name, where, limit=options["limit"])
+    many = ("at least " if counted.at_least else "") + count(counted.matched, "job")
+    if options["dry_run"] or not (counted.matched or counted.at_least):
+        answer(counted, f"would {name} {many}" if options["dry_run"] else "no jobs match")
         return
     if not options["yes"]:
         click.confirm(f"{name} {many}?", abort=True, err=True)
     begun = ops.operations.start(
-        name, where, limit=options["limit"], rate=options["rate"], counted=count, **arguments
+        name, where, limit=options["limit"], rate=options["rate"], counted=counted, **arguments
     )
-    show_end(declared, follow(ops, begun))
+    _show_end(declared, _follow(ops, begun))
 
 
 # --- what is told ---
 
 
-def show_end(declared: Action, operation: Operation) -> None:
+def _show_end(declared: Action, operation: Operation) -> None:
     """What became of the jobs; the exit code is 1 if not all of them were reached."""
     result = summed_up(operation)
-    click.echo(encode(result) if session().json else _summary(result, declared.told(operation.arguments)))
+    rest = {
+        "running: their workers were asked": result.asked,
+        "had moved on by then": result.moved_on,
+        "refused": result.refused,
+    }
+    parts = [f"{count(result.done, 'job')} {declared.told(operation.arguments)}"]
+    parts += [f"{count(many, 'job')} {what}" for what, many in rest.items() if many]
+    answer(result, ", ".join(parts))
     for refusal in result.refusals:
         click.echo(f"windlass: {refusal}", err=True)
     if result.state != State.DONE:
         click.echo(f"windlass: operation {operation.id} is {result.state} {result.error}".rstrip(), err=True)
-    if result.refused or result.state != State.DONE:
-        click.get_current_context().exit(1)
+    end(int(result.refused > 0 or result.state != State.DONE))
 
 
-def follow(ops: Ops, operation: Operation) -> Operation:
+def _follow(ops: Ops, operation: Operation) -> Operation:
     """Show how far an operation comes, until its end. Ctrl-C leaves it running."""
     shown = operation.state
     with progress(operation.action, operation.expected) as advance:
@@ -259,27 +236,10 @@ def follow(ops: Ops, operation: Operation) -> Operation:
             raise
 
 
-def _summary(result: Bulk, past: str) -> str:
-    parts = [f"{so_many(result.done)} {past}"]
-    if result.asked:
-        parts.append(f"{so_many(result.asked)} running: their workers were asked")
-    if result.moved_on:
-        parts.append(f"{so_many(result.moved_on)} had moved on by then")
-    if result.refused:
-        parts.append(f"{so_many(result.refused)} refused")
-    return ", ".join(parts)
-
-
-def _told(ops: Ops, declared: Action, answer: Any, arguments: dict[str, Any]) -> str:
+def _past(ops: Ops, declared: Action, answer: Any, arguments: dict[str, Any]) -> str:
     own = _OWN_WORDS.get(declared.command)
     facts = msgspec.structs.asdict(answer) if isinstance(answer, msgspec.Struct) else {}
     return declared.told(arguments | facts) if own is None else own(ops, answer, arguments)
-
-
-def _rescheduled(ops: Ops, acted: Acted, given: dict[str, Any]) -> str:
-    if given["delay"] == timedelta(0):
-        return "is due now"
-    return f"runs at {ops.show(acted.id).run_at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 _ALONE = ("priority", "reschedule")
@@ -287,11 +247,102 @@ _ASKED = "is running; its worker was asked to stop it"
 # Where more is to be said than what the declaration says.
 _OWN_WORDS: dict[str, Callable[[Ops, Any, dict[str, Any]], str]] = {
     "edit": lambda _, __, given: "has its new payload" if given["payload"] is not None else "changed",
-    "reschedule": _rescheduled,
+    "reschedule": lambda ops, acted, given: (
+        "is due now" if given["delay"] == timedelta(0) else f"runs at {clock(ops.show(acted.id).run_at)}"
+    ),
     "rerun": lambda ops, acted, _: f"a new run of {ops.show(acted.id).rerun_of}",
     "resume": lambda _, resumed, __: "runs again" if resumed else "was not paused",
     "keys revoke": lambda _, key, given: (
-        f"valid until {key.revoked_at:%Y-%m-%d %H:%M:%S} UTC" if given["after"] else "revoked"
+        f"valid until {clock(key.revoked_at)}" if given["after"] else "revoked"
     ),
 }
-COMMANDS = commands("jobs/")
+
+
+# --- operations: actions on many jobs ---
+
+
+@group("""
+    windlass operation list
+    windlass operation show ID --follow
+    windlass operation pause ID
+    windlass operation stop ID --why "wrong filter"
+""")
+def operation() -> None:
+    """Operations: actions on many jobs, which go on when the one who asked is gone."""
+
+
+@operation.subcommand("""
+    windlass operation list
+    windlass operation list --json
+""")
+@option("--limit N", "At most N, up to 1000.", default=20, show_default=True)
+def list_command(limit: int) -> None:
+    """The newest operations."""
+    ops = session().ops()
+    found, now = ops.operations.list(limit=limit), ops.now()
+    head = ("OPERATION", "ACTION", "STATE", "REACHED", "STARTED", "BY", "WHY")
+    rows: list[Row] = [
+        [
+            each.id,
+            each.action,
+            Cell(each.state, _COLOURS.get(each.state)),
+            _reached(each),
+            ago(each.created_at, now),
+            one_line(each.by),
+            one_line(each.why),
+        ]
+        for each in found
+    ]
+    answer({"operations": found}, table(head, rows, "no operation was started"))
+
+
+@operation.subcommand("""
+    windlass operation show ID
+    windlass operation show ID --follow
+""")
+@click.argument("name", metavar="ID")
+@option("--follow", "Wait for its end; carry it if no other process does.", name="follows")
+def show(name: str, follows: bool) -> None:
+    """One operation and how far it has come."""
+    ops = session().ops()
+    found = ops.operations.show(name)
+    if follows:
+        _show_end(bulk_action(found.action), _follow(ops, found))
+    else:
+        answer(found, _lines(found))
+
+
+for _command in commands("operations/"):
+    operation.add_command(_command)
+
+COMMANDS = (*commands("jobs/"), operation)
+
+
+def _reached(each: Operation) -> str:
+    more = "+" if each.at_least else ""
+    return f"{number(each.reached.matched)} of {number(each.expected)}{more}"
+
+
+def _lines(found: Operation) -> Iterator[str]:
+    reached = found.reached
+    shown = {
+        "operation": found.id,
+        "action": found.action,
+        "filter": encode(found.filter),
+        "state": f"{found.state} {found.error}".rstrip(),
+        "reached": f"{_reached(found)}: {number(reached.done)} done, {number(reached.asked)} asked of their "
+        f"workers, {number(reached.moved_on)} had moved on, {number(reached.refused)} refused",
+        "rate": "" if found.rate is None else f"{found.rate:g}/s",
+        "limit": "" if found.limit is None else number(found.limit),
+        "by": found.by,
+        "why": found.why,
+        "carried by": found.owner,
+        "started": clock(found.created_at),
+        "last moved": clock(found.updated_at),
+        "ended": "" if found.ended_at is None else clock(found.ended_at),
+        "refused": "; ".join(reached.refusals),
+    }
+    return (f"{name:<11} {one_line(value)}" for name, value in shown.items() if value)
+
+
+_COLOURS = {State.RUNNING: "green", State.PAUSED: "yellow", State.FAILED: "red"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import click
@@ -17,6 +18,9 @@ from windlass.ops import search
 from windlass.ops.search import STATES
 from windlass.store.jobs import Filter
 
+C = TypeVar("C", bound="Command")
+F = TypeVar("F", bound=Callable[..., Any])
+
 
 class Command(click.Command):
     """A command that takes the shared flags after its own name and shows examples in its help."""
@@ -28,43 +32,93 @@ class Command(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The command's own options, then the shared ones."""
-        _write_options(self, ctx, formatter)
+        own: list[tuple[str, str]] = []
+        shared: list[tuple[str, str]] = []
+        for parameter in self.get_params(ctx):
+            # Arguments are told by the usage and the words beneath it.
+            record = None if isinstance(parameter, click.Argument) else parameter.get_help_record(ctx)
+            if record is not None:
+                (shared if isinstance(parameter, _SharedOption) else own).append(record)
+        for title, records in (("Options", own), ("Options of every command", shared)):
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
 
     def format_epilog(self, _: click.Context, formatter: click.HelpFormatter) -> None:
         """The examples."""
-        _write_examples(self.examples, formatter)
+        if self.examples:
+            with formatter.section("Examples"):
+                for line in self.examples.strip().splitlines():
+                    formatter.write(f"{' ' * formatter.current_indent}{line.strip()}\n")
 
 
-class Group(click.Group):
+class Group(Command, click.Group):
     """A command with commands of its own; the shared flags may stand here as well."""
 
-    command_class = Command
-    group_class = type
+    def __init__(self, *args: Any, **attributes: Any) -> None:
+        # Half a command line is a mistake like any other: one line says so.
+        super().__init__(*args, **{"no_args_is_help": False, **attributes})
 
     def list_commands(self, _: click.Context) -> list[str]:
         """In the order in which they were added, which is the order of use."""
         return list(self.commands)
 
-    def __init__(self, *args: Any, examples: str = "", **attributes: Any) -> None:
-        # Half a command line is a mistake like any other: one line says so.
-        super().__init__(*args, **{"no_args_is_help": False, **attributes})
-        self.examples = examples
-        self.params.extend(_shared_options())
-
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The group's own options, the shared ones, and its commands."""
-        _write_options(self, ctx, formatter)
+        super().format_options(ctx, formatter)
         self.format_commands(ctx, formatter)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
         """Each with its whole first sentence: half of one tells a newcomer nothing."""
-        commands = [self.commands[name] for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
-            formatter.write_dl([(each.name or "", each.get_short_help_str(_SENTENCE)) for each in commands])
+            shown = [(name, each.get_short_help_str(_SENTENCE)) for name, each in self.commands.items()]
+            formatter.write_dl(shown)
 
-    def format_epilog(self, _: click.Context, formatter: click.HelpFormatter) -> None:
-        """The examples."""
-        _write_examples(self.examples, formatter)
+    def subcommand(self, examples: str) -> Callable[[Callable[..., Any]], Command]:
+        """Make a command of this group; its name is the function's, without `_command`."""
+
+        def made(function: Callable[..., Any]) -> Command:
+            own = command(examples)(function)
+            self.add_command(own)
+            return own
+
+        return made
+
+
+def command(examples: str, kind: type[C] = Command) -> Callable[[Callable[..., Any]], C]:
+    """Make a command; its name is the function's, without `_command`."""
+
+    def made(function: Callable[..., Any]) -> C:
+        name = function.__name__.removesuffix("_command")
+        return click.command(name, kind, examples=examples)(function)
+
+    return made
+
+
+# The same for a command with commands of its own.
+group = partial(command, kind=Group)
+
+
+def option(declared: str, meaning: str, *, name: str | None = None, **attributes: Any) -> Callable[[F], F]:
+    """An option such as "--limit N"; without a metavar, a type and a default it is a flag."""
+    words = declared.split()
+    flags = [word for word in words if word.startswith("-")]
+    if len(flags) < len(words):
+        attributes["metavar"] = words[-1]
+    elif "type" not in attributes and "default" not in attributes:
+        attributes["is_flag"] = True
+    return click.option(*flags, *([name] if name else []), help=meaning, **attributes)
+
+
+def options(*each: Callable[[F], F]) -> Callable[[F], F]:
+    """Add options to a command, in this order."""
+
+    def added(function: F) -> F:
+        for option in reversed(each):
+            function = option(function)
+        return function
+
+    return added
 
 
 # Longer than any first sentence.
@@ -81,7 +135,7 @@ def _shared_options() -> list[click.Parameter]:
             ["--db", "shared_db"],
             metavar="URL",
             expose_value=False,
-            callback=_remember("database_url"),
+            callback=partial(_remember, "database_url"),
             help="The store: a path, sqlite:///file.db or postgresql://... "
             "[WINDLASS_DATABASE_URL; default: windlass.db here]",
         ),
@@ -89,54 +143,25 @@ def _shared_options() -> list[click.Parameter]:
             ["--app", "shared_app"],
             metavar="MODULE:QUEUE",
             expose_value=False,
-            callback=_remember("app"),
+            callback=partial(_remember, "app"),
             help="The application's Queue, importable from the current folder. [WINDLASS_APP]",
         ),
         _SharedOption(
             ["--json", "shared_json"],
             is_flag=True,
             expose_value=False,
-            callback=_remember_json,
+            callback=partial(_remember, ""),
             help="Print JSON.",
         ),
     ]
 
 
-def _remember(name: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
-    def callback(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
-        if value is not None:
-            ctx.ensure_object(Session).flags[name] = value
-
-    return callback
-
-
-def _remember_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    if value:
-        ctx.ensure_object(Session).json = True
-
-
-def _write_options(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-    own: list[tuple[str, str]] = []
-    shared: list[tuple[str, str]] = []
-    for parameter in command.get_params(ctx):
-        # Arguments are told by the usage and the words beneath it.
-        record = None if isinstance(parameter, click.Argument) else parameter.get_help_record(ctx)
-        if record is not None:
-            (shared if isinstance(parameter, _SharedOption) else own).append(record)
-    for title, records in (("Options", own), ("Options of every command", shared)):
-        if records:
-            with formatter.section(title):
-                formatter.write_dl(records)
-
-
-def _write_examples(examples: str, formatter: click.HelpFormatter) -> None:
-    if examples:
-        with formatter.section("Examples"):
-            for line in examples.strip().splitlines():
-                formatter.write(f"{' ' * formatter.current_indent}{line.strip()}\n")
-
-
-F = TypeVar("F", bound=Callable[..., Any])
+def _remember(flag: str, ctx: click.Context, _: click.Parameter, value: Any) -> None:
+    here = ctx.ensure_object(Session)
+    if not flag:
+        here.json = here.json or value
+    elif value is not None:
+        here.flags[flag] = value
 
 
 def span(text: str) -> timedelta:
@@ -177,35 +202,11 @@ def payload_field(text: str) -> tuple[tuple[str, ...], Any]:
 # --- the filter, the same wherever jobs are chosen ----------------------------------------------
 
 
-def filter_options(command: F) -> F:
-    """Add the options that choose jobs; the command takes them as `**choice` for `read_filter`."""
-    return _with(command, _TYPE, _STATE, *_OTHERS)
-
-
-def filter_options_without_state(command: F) -> F:
-    """The same for a command that is for jobs of one state."""
-    return _with(command, _TYPE, *_OTHERS)
-
-
-def _with(command: F, *options: Callable[[F], F]) -> F:
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
 def read_filter(choice: dict[str, Any], *, states: tuple[JobState, ...] = ()) -> Filter:
     """The filter that the options ask for; `states` hold where none are named."""
-    named = choice.get("state", ()) or tuple(states)
+    named = {name: value for name, value in choice.items() if name not in ("type", "state")}
     try:
-        return search.read_filter(
-            types=choice["type"],
-            states=named,
-            tenant=choice["tenant"],
-            key=choice["key"],
-            error=choice["error"],
-            older_than=choice["older_than"],
-            where=choice["where"],
-        )
+        return search.read_filter(types=choice["type"], states=choice.get("state") or states, **named)
     except InvalidValue as error:
         flag = "--" + error.field.replace("_", "-")
         raise must_be(flag, error.value, error.allowed) from None
@@ -216,29 +217,28 @@ def names_any(choice: dict[str, Any]) -> bool:
     return any(value not in (None, ()) for value in choice.values())
 
 
-tenant_option = click.option(
-    "--tenant", metavar="TENANT", help="Whose key it is, if several tenants have the same one."
-)
-_TYPE = click.option("--type", multiple=True, metavar="TYPE", help="Jobs of this type; may be repeated.")
-_STATE = click.option(
-    "--state",
+why_option = option("--why TEXT", "For the records.", default="")
+tenant_option = option("--tenant TENANT", "Whose key it is, if several tenants have the same one.")
+_TYPE = option("--type TYPE", "Jobs of this type; may be repeated.", multiple=True)
+_STATE = option(
+    "--state STATE",
+    f"Jobs in this state; may be repeated. One of {', '.join(STATES)}.",
     multiple=True,
     type=click.Choice(STATES, case_sensitive=False),
-    metavar="STATE",
-    help=f"Jobs in this state; may be repeated. One of {', '.join(STATES)}.",
 )
 _OTHERS = (
-    click.option("--tenant", metavar="NAME", help="Jobs of this tenant."),
-    click.option("--key", metavar="KEY", help="The job with this key."),
-    click.option(
-        "--error", metavar="TEXT", help="Jobs whose last error has this reason, or this text in it."
-    ),
-    click.option("--older-than", type=span, metavar="DURATION", help="Jobs enqueued longer ago than this."),
-    click.option(
-        "--where",
+    option("--tenant NAME", "Jobs of this tenant."),
+    option("--key KEY", "The job with this key."),
+    option("--error TEXT", "Jobs whose last error has this reason, or this text in it."),
+    option("--older-than DURATION", "Jobs enqueued longer ago than this.", type=span),
+    option(
+        "--where FIELD=VALUE",
+        "Jobs with this in their payload, as in payload.user.id=42; may be repeated.",
         multiple=True,
         type=payload_field,
-        metavar="FIELD=VALUE",
-        help="Jobs with this in their payload, as in payload.user.id=42; may be repeated.",
     ),
 )
+# The options that choose jobs; a command takes them as `**choice` for `read_filter`.
+filter_options = options(_TYPE, _STATE, *_OTHERS)
+# The same for a command that is for jobs of one state.
+filter_options_without_state = options(_TYPE, *_OTHERS)

@@ -15,87 +15,75 @@ import click
 
 from windlass.cli.actions import command_of
 from windlass.cli.commands import (
-    Command,
-    Group,
     filter_options_without_state,
+    group,
     names_any,
+    option,
     read_filter,
     tenant_option,
 )
 from windlass.cli.jobs import show, show_page
-from windlass.cli.screen import Cell, ago, number, one_line
-from windlass.cli.session import Session, session
+from windlass.cli.screen import Row, ago, number, one_line
+from windlass.cli.session import answer, session, table
 from windlass.errors import InvalidPayload, InvalidValue, WindlassError, WrongState
 from windlass.job import Job, JobState
 from windlass.ops import Ops
 from windlass.ops.actions import ACTIONS
-from windlass.ops.document import encode
 from windlass.payload import parse, seal
 from windlass.store.oncall import MOST_DEAD
 
 
-@click.group(
-    cls=Group,
-    examples="""
-        windlass dlq list --type send_email
-        windlass dlq show job1
-        windlass dlq edit job1
-        windlass dlq replay --type send_email --limit 100
-        windlass dlq discard job1
-    """,
-)
+@group("""
+    windlass dlq list --type send_email
+    windlass dlq show job1
+    windlass dlq edit job1
+    windlass dlq replay --type send_email --limit 100
+    windlass dlq discard job1
+""")
 def dlq() -> None:
     """The dead letters: jobs that were given up, with every attempt's error."""
 
 
-@dlq.command(
-    "list",
-    examples="""
-        windlass dlq list
-        windlass dlq list --type send_email --error ConnectionError
-        windlass dlq list --group
-        windlass dlq list --json
-    """,
-)
+@dlq.subcommand("""
+    windlass dlq list
+    windlass dlq list --type send_email --error ConnectionError
+    windlass dlq list --group
+    windlass dlq list --json
+""")
 @filter_options_without_state
-@click.option("--limit", default=50, show_default=True, metavar="N", help="So many at most, up to 1000.")
-@click.option("--cursor", metavar="CURSOR", help="Go on where an earlier list ended.")
-@click.option("--group", is_flag=True, help="By type and error, the largest group first; of types only.")
-def list_dead(limit: int, cursor: str | None, group: bool, **choice: Any) -> None:
+@option("--limit N", "So many at most, up to 1000.", default=50, show_default=True)
+@option("--cursor CURSOR", "Go on where an earlier list ended.")
+@option("--group", "By type and error, the largest group first; of types only.")
+def list_command(limit: int, cursor: str | None, group: bool, **choice: Any) -> None:
     """Dead jobs, newest first."""
     here = session()
     if group:
         if cursor is not None or names_any({**choice, "type": ()}):
             raise click.UsageError("--group takes no other filter than --type")
-        _show_groups(here, choice["type"])
+        _show_groups(choice["type"])
         return
     if not here.json and here.screen.width is not None and cursor is None:
         counts = {each.name: each.counts[JobState.DEAD] for each in here.ops().types()}
-        told = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-        click.echo(f"Dead by type: {told or 'none'}\n")
+        text = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+        click.echo(f"Dead by type: {text or 'none'}\n")
     show_page(read_filter(choice, states=(JobState.DEAD,)), limit, cursor)
 
 
-@dlq.command(
-    examples="""
-        windlass dlq edit job1
-        EDITOR=nano windlass dlq edit job1 --why "typo in the address"
-        windlass dlq replay job1 --payload '{"to": "a@b.c"}'      the same without an editor
-    """,
-)
+@dlq.subcommand("""
+    windlass dlq edit job1
+    EDITOR=nano windlass dlq edit job1 --why "typo in the address"
+    windlass dlq replay job1 --payload '{"to": "a@b.c"}'      the same without an editor
+""")
 @click.argument("name", metavar="ID")
 @tenant_option
-@click.option("--yes", "-y", is_flag=True, help="Do not ask before the replay.")
-@click.option(
-    "--confirm", is_flag=True, help="For types that are marked as sensitive: you have looked at the job."
-)
-@click.option("--why", default="", metavar="TEXT", help="Noted in the job's record.")
-@click.option(
-    "--file",
-    "path",
+@option("--yes -y", "Do not ask before the replay.")
+@option("--confirm", "For types that are marked as sensitive: you have looked at the job.")
+@option("--why TEXT", "Noted in the job's record.", default="")
+@option(
+    "--file PATH",
+    "Take the payload from a file; no editor is opened.",
+    name="path",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="PATH",
-    help="Take the payload from a file; no editor is opened.",
 )
 def edit(name: str, tenant: str | None, yes: bool, confirm: bool, why: str, path: Path | None) -> None:
     """Change a dead job's payload in $EDITOR and send it back to be run.
@@ -104,8 +92,7 @@ def edit(name: str, tenant: str | None, yes: bool, confirm: bool, why: str, path
     payload that it died of. The old payload stays in the job's record. What was written is not lost if it
     does not fit: it is kept in a file, which --file takes.
     """
-    here = session()
-    ops = here.ops()
+    ops = session().ops()
     job = ops.show(name, tenant=tenant)
     if job.state is not JobState.DEAD:
         raise WrongState(job.id, "edit", job.state, "dead")
@@ -119,20 +106,18 @@ def edit(name: str, tenant: str | None, yes: bool, confirm: bool, why: str, path
             click.confirm(f"replay {job.id} with the new payload?", abort=True, err=True)
         # Whoever was asked has just looked at it.
         acted = ops.replay(job.id, payload=payload, confirm=confirm or not yes, why=why)
-    click.echo(encode(acted) if here.json else f"{acted.id}: sent back to be run with its new payload")
+    answer(acted, f"{acted.id}: sent back to be run with its new payload")
 
 
-def _show_groups(here: Session, types: tuple[str, ...]) -> None:
+def _show_groups(types: tuple[str, ...]) -> None:
+    here = session()
     ops = here.ops()
     found, now = ops.dead_groups(types), ops.now()
-    if here.json:
-        click.echo(encode(found))
-        return
-    if not found.groups:
+    if not found.groups and not here.json:
         click.echo("There are no dead letters.", err=True)
         return
     head = ("COUNT", "TYPE", "ERROR", "FIRST", "LAST", "UP TO NOW", "SAMPLE", "MESSAGE")
-    rows: list[list[Cell | str | int]] = [
+    rows: list[Row] = [
         [
             each.count,
             one_line(each.type),
@@ -145,8 +130,8 @@ def _show_groups(here: Session, types: tuple[str, ...]) -> None:
         ]
         for each in found.groups
     ]
-    click.echo("\n".join(here.screen.table(head, rows)))
-    if found.capped:
+    answer(found, table(head, rows))
+    if found.capped and not here.json:
         click.echo(f"(of the newest {number(MOST_DEAD)} dead letters)", err=True)
 
 
@@ -159,16 +144,11 @@ def spark(points: Sequence[int]) -> str:
 _BARS = " ▁▂▃▄▅▆▇█"
 
 
-def _as_dlq(command: click.Command) -> Command:
-    """A command of the command line at large, with the examples of its name here."""
-    assert isinstance(command, Command)  # noqa: S101 - all of ours are
-    here = copy.copy(command)
-    here.examples = command.examples.replace("windlass ", "windlass dlq ")
-    return here
-
-
 for _command in (show, command_of(ACTIONS["replay"]), command_of(ACTIONS["discard"])):
-    dlq.add_command(_as_dlq(_command))
+    # A command of the command line at large, with the examples of its name here.
+    _own = copy.copy(_command)
+    _own.examples = _command.examples.replace("windlass ", "windlass dlq ")
+    dlq.add_command(_own)
 
 COMMANDS = (dlq,)
 

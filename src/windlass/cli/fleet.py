@@ -1,18 +1,17 @@
-"""How does this process become the supervisor of several workers?"""
+"""Supervise several workers, or replace one that needs a new process."""
 
 from __future__ import annotations
 
 import logging
 import os
 import signal
-from functools import partial
 from pathlib import Path
 
 from windlass import connect, settings
 from windlass.cli.logs import log_to_stderr
-from windlass.cli.process import command_line, obey
+from windlass.cli.process import Succession, command_line, restart_process, signals
 from windlass.cli.session import Session
-from windlass.clock import SystemClock
+from windlass.clock import Clock, SystemClock
 from windlass.config import Source, cores, variable
 from windlass.errors import StoreError, WorkerNotFound
 from windlass.observe import names
@@ -23,33 +22,28 @@ from windlass.upkeep.membership import here as this_place
 from windlass.upkeep.reaper import Reaper
 from windlass.worker.changes import Changes
 from windlass.worker.children.process_tree import OomWatch
-from windlass.worker.health import HealthAddress
+from windlass.worker.health import Health, HealthAddress
 from windlass.worker.live_settings import policy_of
 from windlass.worker.memory import SHARE_OF_MACHINE, machine_memory
 from windlass.worker.shutdown import within
 from windlass.worker.supervisor import Adopted, Calls, Death, Launch, Supervisor
 from windlass.worker.watch import Hang
 from windlass.worker.watchdog import Notes
+from windlass.worker.worker import Worker
 
 log = logging.getLogger("windlass.supervisor")
+_worker_log = logging.getLogger("windlass.worker")
 
 _HAND_BACK_SECONDS = 5.0
 _NOTE_SECONDS = 2.0
 
 
 def supervise_here(
-    here: Session,
-    count: int,
-    *,
-    log_json: bool,
-    verbose: bool,
-    address: tuple[str, int] | None,
-    watch: bool,
-    adopted: Adopted | None = None,
+    here: Session, count: int, *, address: tuple[str, int] | None, watch: bool, adopted: Adopted | None
 ) -> int:
     """Keep so many workers running, each by the command line of this process; the exit code."""
     connect.check_direct(here.queue.url, "a worker")
-    log_to_stderr(as_json=log_json or here.json, verbose=verbose)
+    log_to_stderr(as_json=here.log_json, verbose=here.verbose)
     supervisor = make_supervisor(
         here,
         here.queue,
@@ -60,7 +54,7 @@ def supervise_here(
     )
     if address is not None:
         HealthAddress(address, supervisor.health, supervisor.expose).start()
-    obey(supervisor)
+    signals.serve(supervisor)
     here.works = True
     log.info("supervisor.started", extra={"workers": count})
     return supervisor.run()
@@ -77,29 +71,27 @@ def make_supervisor(
     adopted: Adopted | None = None,
 ) -> Supervisor:
     """A supervisor of workers that are started by the command line of this process."""
-    config = here.config.worker()
+    config, clock, hands = here.config.worker(), SystemClock(), HandBack(queue)
     limit = config.hang_limit
-    clock = SystemClock()
     notes = Notes(lambda: queue.store)
     notes.loop.start()
-    hands = HandBack(queue)
+
+    def note(found: Hang) -> None:
+        notes.note(found)
+        # Before a kill the store should know why, if it answers.
+        if found.event == "hung":
+            notes.flush(_NOTE_SECONDS, clock)
+
     return Supervisor(
         launch,
         count,
-        Calls(hands.after, partial(_note, notes, clock), hands.drain, changed),
+        Calls(hands.after, note, hands.drain, changed),
         exit_after=config.exit_after.total_seconds(),
         hang_limit=None if limit is None else limit.total_seconds(),
         alone=alone,
         adopted=adopted,
         clock=clock,
     )
-
-
-def _note(notes: Notes, clock: SystemClock, found: Hang) -> None:
-    """Have the finding stored; before a kill the store should know why, if it answers."""
-    notes.note(found)
-    if found.event == "hung":
-        notes.flush(_NOTE_SECONDS, clock)
 
 
 def _shares(here: Session, count: int) -> dict[str, str]:
@@ -172,3 +164,124 @@ class HandBack:
             log.warning("supervisor.not_handed_back", extra={"pid": pid, "error": str(error)})
             return True
         return bool(known)
+
+
+# The successor's process, its tag, where its reports come in and what it is watched by: from this process to
+# its next image.
+VARIABLE = "WINDLASS_ADOPTED"
+# So long may late work end by itself before a process that cannot hand over drains.
+_PATIENCE_SECONDS = 10.0
+
+
+class Handover(Succession):
+    """Starts a successor below this process, lets the worker finish, and becomes the successor's supervisor.
+
+    The number of the process stays, so the process that started it still signals the right one.
+    """
+
+    def __init__(self, here: Session, worker: Worker, *, queue: Queue) -> None:
+        super().__init__(here, worker)
+        self._queue = queue
+        self._supervisor: Supervisor | None = None
+
+    def look(self) -> None:
+        """Start the successor if one is needed; the worker leaves only when that one is well."""
+        if self._supervisor is None:
+            if not self._worker.restart_reason:
+                return
+            _worker_log.info(
+                "worker.replacing", extra={"pid": os.getpid(), "why": self._worker.restart_reason}
+            )
+            self._supervisor = make_supervisor(
+                self._here,
+                self._queue,
+                1,
+                Launch(command_line(self._here), self._here.environment, self._here.folder),
+                alone=False,
+            )
+        self._supervisor.look()
+        if not self._worker.leaving and self._supervisor.well:
+            _worker_log.info("worker.succeeded", extra={"pid": os.getpid()})
+            self._worker.retire()
+
+    def request_stop(self) -> None:
+        """Both end, each with the usual grace for its jobs."""
+        super().request_stop()
+        if self._supervisor is not None:
+            self._supervisor.request_stop()
+
+    def abandon(self) -> None:
+        """Both end at once."""
+        if self._supervisor is not None:
+            self._supervisor.abandon()
+        super().abandon()
+
+    def health(self) -> Health:
+        """The worker's, and once it has handed over, its successor's."""
+        if self._supervisor is not None and self._worker.retired:
+            return self._supervisor.told()[0]
+        return super().health()
+
+    def end(self) -> None:
+        """End what does not end together with this image of the process; the next one keeps the successor."""
+        if self._supervisor is None:
+            return
+        adopted = self._supervisor.released()
+        if self._worker.retired and adopted is not None:
+            if adopted.box >= 0:
+                # The box closes its own descriptor when this image ends.
+                adopted = adopted._replace(box=os.dup(adopted.box))
+            _keep_open(adopted, inherited=True)
+            restart_process(self._here, {VARIABLE: ":".join(map(str, adopted))})
+        else:
+            # A signal, or an operator who drained the worker before its successor was there.
+            self._supervisor.request_stop()
+        self._supervisor.run()
+
+    def may_go(self) -> bool:
+        """Whether only one worker is left to hand on; a successor may be replaced by another just now."""
+        return self._supervisor is None or self._supervisor.released() is not None
+
+
+class Restart(Succession):
+    """Restarts a process that does more than work, and so cannot have a successor beside it: `windlass up`.
+
+    It waits for late work to end by itself, then drains, for no longer than the grace of a shutdown.
+    """
+
+    def __init__(self, here: Session, worker: Worker, *, clock: Clock | None = None) -> None:
+        super().__init__(here, worker)
+        self._clock = clock or SystemClock()
+        self._since: float | None = None
+
+    def look(self) -> None:
+        """Drain when the worker has needed a new process for a while."""
+        now = self._clock.monotonic()
+        if not self._worker.restart_reason:
+            self._since = None
+            return
+        self._since = now if self._since is None else self._since
+        if now - self._since >= _PATIENCE_SECONDS:
+            self._worker.retire(self._here.config.worker().grace)
+
+    def end(self) -> None:
+        """The worker has ended: because only a new process helps, or because somebody asked for it."""
+        if self._worker.retired:
+            restart_process(self._here)
+
+
+def take_adopted() -> Adopted | None:
+    """The worker that this process started in its former image, and supervises from now on."""
+    told = os.environ.pop(VARIABLE, None)
+    if told is None:
+        return None
+    pid, tag, reports, box = told.split(":")
+    adopted = Adopted(int(pid), tag, int(reports), int(box))
+    _keep_open(adopted, inherited=False)
+    return adopted
+
+
+def _keep_open(adopted: Adopted, *, inherited: bool) -> None:
+    for number in (adopted.reports, adopted.box):
+        if number >= 0:
+            os.set_inheritable(number, inherited)

@@ -23,7 +23,8 @@ _PIECE = 4096
 def log_to_stderr(*, as_json: bool, verbose: bool = False) -> None:
     """Let everything that Windlass logs go to standard error. Payloads are never logged by anyone."""
     handler = StderrHandler()
-    handler.setFormatter(JsonFormatter() if as_json else PeopleFormatter(_screen()))
+    screen = Screen(colours=Screen.of_stdout().colours and sys.stderr.isatty())
+    handler.setFormatter(JsonFormatter() if as_json else PeopleFormatter(screen))
     logger = logging.getLogger("windlass")
     logger.handlers[:] = [handler]
     logger.setLevel(logging.DEBUG if verbose else logging.INFO)
@@ -93,13 +94,8 @@ class PeopleFormatter(logging.Formatter):
         stacks = str(given.pop("stacks", ""))
         fields = " ".join(f"{name}={_told(value)}" for name, value in given.items())
         event = one_line(record.getMessage())
-        colour = (
-            "red"
-            if record.levelno >= logging.ERROR
-            else "yellow"
-            if record.levelno >= logging.WARNING
-            else None
-        )
+        colour = "yellow" if record.levelno >= logging.WARNING else None
+        colour = "red" if record.levelno >= logging.ERROR else colour
         moment = self._screen.paint(f"{_moment(record):%H:%M:%S}", "bright_black")
         line = f"{moment}  {self._screen.paint(f'{event:<18}', colour)}  {fields}".rstrip()
         beneath = [*block(stacks), *block(_traceback(self, record))]
@@ -140,10 +136,6 @@ def _told(value: object) -> str:
         return ",".join(_told(each) for each in value)
     text = f"{value:.3g}" if isinstance(value, float) else one_line(str(value))
     return f'"{text}"' if " " in text or not text else text
-
-
-def _screen() -> Screen:
-    return Screen(colours=Screen.of_stdout().colours and sys.stderr.isatty())
 
 
 # What every record has; whatever else it has was given with the event.

@@ -17,41 +17,34 @@ from windlass.checks import storable
 from windlass.cli import (
     access,
     actions,
-    bench,
     dlq,
     doctor,
     jobs,
     metrics,
-    operations,
     produce,
     schedules,
     serve,
     settings,
     store,
-    tail,
     top,
     up,
     work,
 )
-from windlass.cli.commands import Command, Group
+from windlass.cli.commands import Group, command
 from windlass.cli.process import leave
 from windlass.cli.screen import as_typed, find_program_name
-from windlass.cli.session import Session, session
+from windlass.cli.session import Session, answer
 from windlass.errors import InvalidValue, StoreError, WindlassError, must_be
-from windlass.ops.document import encode
 from windlass.store.engine import Unstorable
 
 _SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command(
-    cls=Command,
-    examples="""
-        windlass completion bash
-        windlass completion zsh
-        windlass completion fish
-    """,
-)
+@command("""
+    windlass completion bash
+    windlass completion zsh
+    windlass completion fish
+""")
 @click.argument("shell", type=click.Choice(_SHELLS), metavar="SHELL")
 def completion(shell: str) -> None:
     """A script that completes commands and options in bash, zsh or fish.
@@ -63,7 +56,7 @@ def completion(shell: str) -> None:
     assert kind is not None  # noqa: S101 - the library knows all three
     root = click.get_current_context().find_root().command
     script = kind(root, {}, "windlass", VARIABLE).source().replace(_LOADED, _CALLED)
-    click.echo(encode({"shell": shell, "script": script}) if session().json else script)
+    answer({"shell": shell, "script": script}, script)
 
 
 # A file of zsh's fpath is run at each call, and loaded at the first alone: only that one would be answered.
@@ -102,20 +95,13 @@ def cli(ctx: click.Context) -> None:
 
 
 # In the order of use, which is the order of the help.
-for command in (
+for each in (
     *(*up.COMMANDS, *serve.COMMANDS, *work.COMMANDS, *produce.COMMANDS, *jobs.COMMANDS, *top.COMMANDS),
-    *(
-        *tail.COMMANDS,
-        *actions.COMMANDS,
-        *operations.COMMANDS,
-        *dlq.COMMANDS,
-        *settings.FLOW,
-        *schedules.COMMANDS,
-    ),
+    *(*actions.COMMANDS, *dlq.COMMANDS, *settings.FLOW, *schedules.COMMANDS),
     *(*settings.COMMANDS, *access.COMMANDS, *store.COMMANDS, *metrics.COMMANDS, *doctor.COMMANDS),
-    *(*doctor.SIGNALS, *metrics.PLANNING, *bench.COMMANDS, completion),
+    *(*metrics.PLANNING, completion),
 ):
-    cli.add_command(command)
+    cli.add_command(each)
 
 
 def main() -> NoReturn:
@@ -136,7 +122,8 @@ def run(args: Sequence[str], here: Session | None = None) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except BrokenPipeError:
-        _silence_stdout()
+        # The reader has seen enough; the interpreter's own last flush must not complain either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 # wall: a person gets one line, whatever it is
         return _ended_by(error, args)
@@ -162,11 +149,9 @@ def _ended_by(error: BaseException, args: Sequence[str]) -> int:
 
 def _began_with_an_interrupt(error: BaseException | None) -> bool:
     """Ctrl-C may come between any two steps, and closing what was only half begun may then fail as well."""
-    while error is not None:
-        if isinstance(error, KeyboardInterrupt):
-            return True
+    while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
-    return False
+    return error is not None
 
 
 def _failed(error: click.ClickException | WindlassError) -> int:
@@ -185,8 +170,3 @@ def _failed(error: click.ClickException | WindlassError) -> int:
 
 def _say(message: str) -> None:
     click.echo(f"windlass: {as_typed(' '.join(message.split()))}", err=True)
-
-
-def _silence_stdout() -> None:
-    """The reader has seen enough; the interpreter's own last flush must not complain either."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

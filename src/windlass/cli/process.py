@@ -60,8 +60,6 @@ def work_here(
     here: Session,
     queue: Queue,
     *,
-    log_json: bool,
-    verbose: bool = False,
     until_empty: bool = False,
     address: tuple[str, int] | None = None,
     supervised: Supervised | None = None,
@@ -74,9 +72,14 @@ def work_here(
     """
     connect.check_direct(queue.url, "a worker")
     config = msgspec.structs.replace(chosen(here), tag=supervised.tag if supervised else None)
-    log_to_stderr(as_json=log_json or here.json, verbose=verbose)
+    log_to_stderr(as_json=here.log_json, verbose=here.verbose)
     arrival = StoreWait()
-    health = _Told(arrival.health)
+    # How this process is: first while it waits for its store, then as a worker.
+    tells = [arrival.health]
+
+    def health() -> Health:
+        return tells[-1]()
+
     if address is not None:
         HealthAddress(address, lambda: ((told := health()).ok, told), lambda: expose([health()])).start()
     if supervised is not None:
@@ -87,15 +90,15 @@ def work_here(
     store = arrival.await_store(lambda: queue.store) if waits else queue.store
     box = supervised.box if supervised else None
     config = with_shell(config, queue, store)
-    watched = Watched(box, expendable=here.own_process, log_json=log_json or here.json)
+    watched = Watched(box, expendable=here.own_process, log_json=here.log_json)
     worker = Worker(store, queue.wakeup, queue.registry, config, watched=watched)
     if not worker.types:
         raise click.UsageError("there is nothing to serve: name an APP, or say --shell for shell jobs")
-    health.of = worker.health
-    _signals.serve(worker)
+    tells.append(worker.health)
+    signals.serve(worker)
     here.works = True
     if here.own_process:
-        _be_gone_in_time(worker, config.exit_after.total_seconds(), signalled if until_empty else lambda: 0)
+        _be_gone_in_time(worker, config.exit_after.total_seconds(), ends_by_itself=until_empty)
         collect_rarely()
     with carrying(store, queue.wakeup):
         if until_empty:
@@ -106,22 +109,12 @@ def work_here(
             worker.run()
             return None
         successor = succession(worker)
-        health.of = successor.health
-        _signals.serve(successor)
+        tells.append(successor.health)
+        signals.serve(successor)
         started(worker)
         worker.run(successor.look, successor.may_go)
         successor.end()
     return None
-
-
-class _Told:
-    """How this process is: first while it waits for its store, then as a worker."""
-
-    def __init__(self, of: Callable[[], Health]) -> None:
-        self.of = of
-
-    def __call__(self) -> Health:
-        return self.of()
 
 
 def restart_process(here: Session, more: Mapping[str, str] | None = None) -> None:
@@ -132,9 +125,9 @@ def restart_process(here: Session, more: Mapping[str, str] | None = None) -> Non
     within(_FAREWELL_SECONDS, _farewell, "farewell")
     with contextlib.suppress(OSError):
         os.chdir(here.folder or ".")
-    # A signal that comes from here on waits for the new process, which lets it through in `obey_signals`.
+    # A signal that comes from here on waits for the new process, which lets it through in `signals.obey`.
     signal.pthread_sigmask(signal.SIG_BLOCK, _NUMBERS)
-    if not _signals.asked:
+    if not signals.asked:
         try:
             os.execve(_PYTHON, command_line(here), {**here.environment, **(more or {})})  # noqa: S606 - no shell is wanted
         except OSError as error:
@@ -145,11 +138,6 @@ def restart_process(here: Session, more: Mapping[str, str] | None = None) -> Non
 def command_line(here: Session) -> list[str]:
     """What starts this very command once more."""
     return [_PYTHON, "-m", "windlass", *here.arguments]
-
-
-def obey(whom: Obedient) -> None:
-    """Signals go to this one from now on."""
-    _signals.serve(whom)
 
 
 class Obedient(Protocol):
@@ -166,36 +154,41 @@ class Obedient(Protocol):
         """The second one, just before the process is gone."""
 
 
-class Succession(Obedient, Protocol):
+class Succession:
     """Starts a new process for a worker that needs one. Signals go to both."""
+
+    def __init__(self, here: Session, worker: Worker) -> None:
+        self._here = here
+        self._worker = worker
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is anything to shut down yet."""
+        return self._worker.begun
+
+    def request_stop(self) -> None:
+        """The worker ends, with the usual grace for its jobs."""
+        self._worker.request_stop()
+
+    def abandon(self) -> None:
+        """The same at once."""
+        self._worker.abandon()
 
     def look(self) -> None:
         """See how the worker and its successor are."""
+        raise NotImplementedError
 
     def may_go(self) -> bool:
         """Whether a worker that has retired may leave yet."""
+        return True
 
     def health(self) -> Health:
         """The health of the process that claims jobs."""
+        return self._worker.health()
 
     def end(self) -> None:
         """The worker has ended: start the new process, or see it off if a signal ended both."""
-
-
-def obey_signals(*, supervised: bool = False, adopts: bool = False, ends_by_itself: bool = False) -> None:
-    """From now on a signal ends this process as it ends a worker; call it before anything that may wait.
-
-    Where a process `ends_by_itself`, a signal before its work has begun shows in the exit code.
-    One that has a supervisor is never forced by a second signal: a stop may reach it twice, such as a reload
-    and then Ctrl-C, and the supervisor kills whom it wants gone at once. One that adopts a worker from its
-    former image would take it along: there, signals wait until they can be passed on.
-    """
-    _signals.obey(patient=supervised, at_once=not adopts, ends_by_itself=ends_by_itself)
-
-
-def signalled() -> int:
-    """The exit code for the signal that began the end, as shells have it; 0 if none came."""
-    return _SIGNALLED + _signals.first if _signals.first else 0
+        raise NotImplementedError
 
 
 def leave(here: Session, code: int = 0) -> None:
@@ -215,14 +208,14 @@ def _farewell() -> None:
         sys.stdout.flush()
 
 
-def _be_gone_in_time(worker: Worker, seconds: float, code: Callable[[], int]) -> None:
+def _be_gone_in_time(worker: Worker, seconds: float, *, ends_by_itself: bool) -> None:
     """Whatever holds up the ending, such as a hook for the stop, the process is gone by its time."""
 
     def wait_and_go() -> None:
         worker.stopping.wait()
         threading.Event().wait(seconds)
         worker.abandon()
-        os._exit(code())
+        os._exit(signals.code if ends_by_itself else 0)
 
     threading.Thread(target=wait_and_go, name="windlass-last-resort", daemon=True).start()
 
@@ -251,7 +244,7 @@ def chosen(here: Session) -> WorkerConfig:
     return config
 
 
-class _Signals:
+class Signals:
     """The first signal begins the shutdown, a second one ends the process at once.
 
     A hangup only ever begins it: when a terminal is closed, the kernel and the shell both send one, and
@@ -270,22 +263,35 @@ class _Signals:
         self._ends_by_itself = False
         self._masks = threading.local()
 
-    def obey(self, *, patient: bool, at_once: bool, ends_by_itself: bool) -> None:
+    def obey(self, *, supervised: bool = False, adopts: bool = False, ends_by_itself: bool = False) -> None:
+        """From now on a signal ends this process as it ends a worker; call it before anything that may wait.
+
+        Where a process `ends_by_itself`, a signal before its work has begun shows in the exit code.
+        One that has a supervisor is never forced by a second signal: a stop may reach it twice, such as a
+        reload and then Ctrl-C, and the supervisor kills whom it wants gone at once. One that adopts a worker
+        from its former image would take it along: there, signals wait until they can be passed on.
+        """
         self._process = os.getpid()
         self._worker = None
         self.asked = self._warned = False
         self.first = 0
-        self._patient = patient
+        self._patient = supervised
         self._ends_by_itself = ends_by_itself
         for number in _NUMBERS:
             # nohup: a process that was started to outlive its terminal does.
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, self._came)
         # `restart_process` keeps them back for the new process.
-        if at_once:
+        if not adopts:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _NUMBERS)
 
+    @property
+    def code(self) -> int:
+        """The exit code for the signal that began the end, as shells have it; 0 if none came."""
+        return _SIGNALLED + self.first if self.first else 0
+
     def serve(self, worker: Obedient) -> None:
+        """Signals go to this one from now on."""
         self._worker = worker
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _NUMBERS)
 
@@ -294,6 +300,7 @@ class _Signals:
         self._masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _NUMBERS if self._process else ())
 
     def after_fork_in_parent(self) -> None:
+        """What waited comes."""
         signal.pthread_sigmask(signal.SIG_SETMASK, self._masks.before)
 
     def after_fork_in_child(self) -> None:
@@ -331,11 +338,11 @@ class _Signals:
 
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_signals = _Signals()
+signals = Signals()
 os.register_at_fork(
-    before=_signals.before_fork,
-    after_in_parent=_signals.after_fork_in_parent,
-    after_in_child=_signals.after_fork_in_child,
+    before=signals.before_fork,
+    after_in_parent=signals.after_fork_in_parent,
+    after_in_child=signals.after_fork_in_child,
 )
 
 _SIGNALLED = 128

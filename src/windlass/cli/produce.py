@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from datetime import datetime, timedelta
+from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import timedelta
 from itertools import islice
 from typing import IO, Any
 
@@ -15,23 +15,25 @@ import msgspec
 
 from windlass import connect
 from windlass.checks import read_moment
-from windlass.cli.commands import Command, F, moment, rate, span
-from windlass.cli.screen import ago, progress
-from windlass.cli.screen import jobs as so_many
-from windlass.cli.session import session
-from windlass.cli.tail import follow, tell_of_shell
+from windlass.cli.commands import command, moment, option, options, rate, span
+from windlass.cli.jobs import error_line
+from windlass.cli.screen import ago, one_line, progress
+from windlass.cli.session import answer, end, session
 from windlass.errors import (
     InvalidValue,
     KeyConflict,
     Refused,
     StoreError,
     UnknownType,
+    WaitTimeout,
     WindlassError,
     must_be,
 )
-from windlass.job import Job, NewJob, View
-from windlass.ops import Pace
-from windlass.ops.document import encode, job_document, plain
+from windlass.job import Job, JobState, NewJob, View
+from windlass.ops import Ops, Pace
+from windlass.ops.document import job_document, plain
+from windlass.ops.explain import START_SHELL
+from windlass.ops.words import count, start_worker
 from windlass.payload import parse
 from windlass.queue import JobHandle, Queue
 from windlass.registry import SHELL
@@ -39,19 +41,8 @@ from windlass.registry import SHELL
 _JOB_FIELDS = ("type", "payload")
 _COMMAND = ("command", "timeout", "cwd", "env")
 _OPTIONS = (
-    "id",
-    "key",
-    "priority",
-    "delay",
-    "run_at",
-    "max_attempts",
-    "tenant",
-    "payload_ref",
-    "depends_on",
-    "on_dead",
-    "unique",
-    "until",
-    "on_unique",
+    *("id", "key", "priority", "delay", "run_at", "max_attempts", "tenant", "payload_ref", "depends_on"),
+    *("on_dead", "unique", "until", "on_unique"),
 )
 
 
@@ -101,11 +92,10 @@ class Imported(msgspec.Struct):
     enqueued: int = 0
     existing: int = 0
     last_line: int = 0
-    size: int = 0
 
     def count(self, handles: Sequence[JobHandle]) -> None:
         """Count what was stored, and what was there before."""
-        created = sum(1 for handle in handles if handle.created)
+        created = sum(handle.created for handle in handles)
         self.enqueued += created
         self.existing += len(handles) - created
 
@@ -124,7 +114,8 @@ def import_file(queue: Queue, path: str, rate: float | None) -> None:
     """
     pace = Pace(rate)
     with _opened(path) as file:
-        length = _length(file)
+        status = os.fstat(file.fileno())
+        length = status.st_size if stat.S_ISREG(status.st_mode) else None
         if length is not None:
             for _ in _lines(queue, file):
                 pass
@@ -145,14 +136,10 @@ def import_batch(queue: Queue, path: str, name: str) -> None:
 
 
 def _tell(done: Imported, batch_id: str | None = None) -> None:
-    if session().json:
-        batch = {} if batch_id is None else {"batch": batch_id}
-        click.echo(encode({**batch, "enqueued": done.enqueued, "existing": done.existing}))
-        return
-    told = f"{so_many(done.enqueued)} enqueued" + (f" as batch {batch_id}" if batch_id else "")
-    if done.existing:
-        told += f", {done.existing} existed already by their keys"
-    click.echo(told)
+    batch = {} if batch_id is None else {"batch": batch_id}
+    text = f"{count(done.enqueued, 'job')} enqueued" + (f" as batch {batch_id}" if batch_id else "")
+    text += f", {done.existing} existed already by their keys" if done.existing else ""
+    answer({**batch, "enqueued": done.enqueued, "existing": done.existing}, text)
 
 
 def key_is_taken(error: KeyConflict) -> str:
@@ -171,26 +158,22 @@ def type_is_unknown(error: UnknownType, queue: Queue) -> str:
 
 
 def _store_lines(queue: Queue, file: IO[bytes], length: int | None, pace: Pace) -> Imported:
-    done = Imported()
+    done, size = Imported(), 0
     lines = _lines(queue, file)
     try:
         with progress("enqueue", length) as advance:
             while chunk := list(islice(lines, min(pace.step or _CHUNK, _CHUNK))):
-                _store_chunk(queue, chunk, done)
-                done.size += sum(line.size for line in chunk)
-                advance(done.size)
+                with _naming_lines(chunk):
+                    done.count(queue.enqueue_many(line.job for line in chunk))
+                done.last_line = chunk[-1].number
+                size += sum(line.size for line in chunk)
+                advance(size)
                 pace.passed(len(chunk))
     except WindlassError as error:
         if not done.last_line:
             raise
         raise _with_progress(error, done) from None
     return done
-
-
-def _store_chunk(queue: Queue, chunk: list[_Line], done: Imported) -> None:
-    with _naming_lines(chunk):
-        done.count(queue.enqueue_many(line.job for line in chunk))
-    done.last_line = chunk[-1].number
 
 
 @contextmanager
@@ -205,27 +188,24 @@ def _naming_lines(lines: Sequence[_Line]) -> Iterator[None]:
 
 def _lines(queue: Queue, file: Iterable[bytes]) -> Iterator[_Line]:
     for number, text in enumerate(file, start=1):
-        if text.strip():
-            yield _Line(number, _draft(queue, text, number), len(text))
-
-
-def _draft(queue: Queue, text: bytes, number: int) -> NewJob:
-    try:
-        request = read_request(text.strip())
-        return queue.draft(request.type, request.payload, **request.options)
-    except InvalidValue as error:
-        raise must_be(f"line {number}: {error.field}", error.value, error.allowed) from None
-    except UnknownType as error:
-        raise Refused(f"line {number}: {type_is_unknown(error, queue)}") from None
-    except Refused as error:
-        raise Refused(f"line {number}: {error}") from None
+        if not text.strip():
+            continue
+        try:
+            request = read_request(text.strip())
+            job = queue.draft(request.type, request.payload, **request.options)
+        except InvalidValue as error:
+            raise must_be(f"line {number}: {error.field}", error.value, error.allowed) from None
+        except UnknownType as error:
+            raise Refused(f"line {number}: {type_is_unknown(error, queue)}") from None
+        except Refused as error:
+            raise Refused(f"line {number}: {error}") from None
+        yield _Line(number, job, len(text))
 
 
 def _with_progress(error: WindlassError, done: Imported) -> WindlassError:
     """The same error, and what is stored all the same."""
-    stored = (
-        f"{so_many(done.enqueued + done.existing)} up to line {done.last_line} are stored, the rest is not"
-    )
+    many = count(done.enqueued + done.existing, "job")
+    stored = f"{many} up to line {done.last_line} are stored, the rest is not"
     if isinstance(error, InvalidValue):
         return must_be(error.field, error.value, f"{error.allowed} ({stored})")
     kind = StoreError if isinstance(error, StoreError) else Refused
@@ -239,76 +219,51 @@ def _opened(path: str) -> AbstractContextManager[IO[bytes]]:
         raise must_be("--file", path, f"a file that can be read ({error.strerror})") from None
 
 
-def _length(file: IO[bytes]) -> int | None:
-    """The size of a plain file; None for a stream, which can be read only once."""
-    status = os.fstat(file.fileno())
-    return status.st_size if stat.S_ISREG(status.st_mode) else None
-
-
 _CHUNK = 1000
 
 
-def job_options(command: F) -> F:
-    """Add the options that every new job takes."""
-    for option in reversed(_JOB):
-        command = option(command)
-    return command
-
-
-_JOB = (
-    click.option(
-        "--priority", type=int, metavar="N", help="0 to 10, higher first; 5 unless the type says otherwise."
-    ),
-    click.option("--delay", type=span, metavar="DURATION", help="Not before this time has passed."),
-    click.option("--at", type=moment, metavar="TIME", help="Not before this time; without a zone it is UTC."),
-    click.option("--key", metavar="KEY", help="A name of its own: the same job sent twice is stored once."),
-    click.option(
-        "--existing",
-        is_flag=True,
-        help="If the key is taken, answer with the job that has it, whatever it is.",
-    ),
-    click.option("--tenant", metavar="NAME", help="Tenants are served in turn."),
-    click.option("--payload-ref", metavar="REF", help="Where large data is, for the handler to fetch."),
-    click.option("--unique", metavar="NAME", help="At most one job of that name at a time."),
-    click.option("--until", type=click.Choice(["start", "done"]), help="How long it holds the name. [done]"),
-    click.option(
+# What every new job takes.
+job_options = options(
+    option("--priority N", "0 to 10, higher first; 5 unless the type says otherwise.", type=int),
+    option("--delay DURATION", "Not before this time has passed.", type=span),
+    option("--at TIME", "Not before this time; without a zone it is UTC.", type=moment),
+    option("--key KEY", "A name of its own: the same job sent twice is stored once."),
+    option("--existing", "If the key is taken, answer with the job that has it, whatever it is."),
+    option("--tenant NAME", "Tenants are served in turn."),
+    option("--payload-ref REF", "Where large data is, for the handler to fetch."),
+    option("--unique NAME", "At most one job of that name at a time."),
+    option("--until", "How long it holds the name. [done]", type=click.Choice(["start", "done"])),
+    option(
         "--on-unique",
+        "If a job holds the name: answer with it, give it this work, or refuse. [skip]",
         type=click.Choice(["skip", "replace", "error"]),
-        help="If a job holds the name: answer with it, give it this work, or refuse. [skip]",
     ),
-    click.option("--max-attempts", type=int, metavar="N", help="Executions at most, 1 to 20."),
-    click.option(
-        "--depends-on", multiple=True, metavar="ID|KEY", help="Only after this job has completed; repeatable."
-    ),
-    click.option(
+    option("--max-attempts N", "Executions at most, 1 to 20.", type=int),
+    option("--depends-on ID|KEY", "Only after this job has completed; repeatable.", multiple=True),
+    option(
         "--on-dead",
+        "What to do when a job that it depends on is dead; wait by default.",
         type=click.Choice(["wait", "cancel", "run"]),
-        help="What to do when a job that it depends on is dead; wait by default.",
     ),
 )
 
 
-@click.command(
-    cls=Command,
-    examples="""
-        windlass enqueue send_email '{"to": "a@b.c", "subject": "Hi"}' --priority 8 --key signup:789
-        windlass enqueue report.build '{"account_id": 7}' --at 2030-01-31T06:00:00Z
-        windlass enqueue publish '{"page": "home"}' --depends-on render:home
-        windlass enqueue '{"id": "job1", "command": "echo hi", "priority": 8}'
-        windlass enqueue sync '{"account": 42}' --unique sync:42 --on-unique replace --delay 30s
-        windlass enqueue --file jobs.ndjson --rate 200/s
-        windlass enqueue --file pages.ndjson --batch catalogue       then: windlass batch ID
-        generate-jobs | windlass enqueue --file -
-    """,
-)
+@command("""
+    windlass enqueue send_email '{"to": "a@b.c", "subject": "Hi"}' --priority 8 --key signup:789
+    windlass enqueue report.build '{"account_id": 7}' --at 2030-01-31T06:00:00Z
+    windlass enqueue publish '{"page": "home"}' --depends-on render:home
+    windlass enqueue '{"id": "job1", "command": "echo hi", "priority": 8}'
+    windlass enqueue sync '{"account": 42}' --unique sync:42 --on-unique replace --delay 30s
+    windlass enqueue --file jobs.ndjson --rate 200/s
+    windlass enqueue --file pages.ndjson --batch catalogue       then: windlass batch ID
+    generate-jobs | windlass enqueue --file -
+""")
 @click.argument("type_or_job", metavar="TYPE|JOB", required=False)
 @click.argument("payload", metavar="[PAYLOAD]", required=False)
 @job_options
-@click.option(
-    "--file", "path", metavar="PATH", help="One job as a JSON object per line; - is standard input."
-)
-@click.option("--rate", type=rate, metavar="N/s", help="With --file: at most so many a second.")
-@click.option("--batch", metavar="NAME", help="With --file: as one batch, all or none, up to 10,000 jobs.")
+@option("--file PATH", "One job as a JSON object per line; - is standard input.", name="path")
+@option("--rate N/s", "With --file: at most so many a second.", type=rate)
+@option("--batch NAME", "With --file: as one batch, all or none, up to 10,000 jobs.")
 def enqueue(
     type_or_job: str | None,
     payload: str | None,
@@ -323,38 +278,35 @@ def enqueue(
     is a shell job and an "id" is its key; or a file with many such objects, each on its own line. A file is
     checked to its end before the first job is stored.
     """
-    options = _options(given)
+    chosen = _options(given)
     if path is not None:
-        if type_or_job is not None or options:
+        if type_or_job is not None or chosen:
             raise click.UsageError("with --file the lines say it all: no TYPE, PAYLOAD or options of a job")
-        _import(path, rate, batch)
+        if batch is None:
+            import_file(session().queue, path, rate)
+        elif rate is not None:
+            raise click.UsageError("--rate cannot be combined with --batch, which is stored at once")
+        else:
+            import_batch(session().queue, path, batch)
         return
     if rate is not None or batch is not None:
         raise click.UsageError(f"{'--rate' if rate is not None else '--batch'} is for --file")
     if type_or_job is None:
         raise click.UsageError("say which job: TYPE and PAYLOAD, a JSON object, or --file")
-    _store(_asked(type_or_job, payload), options)
+    _store(_asked(type_or_job, payload), chosen)
 
 
-@click.command(
-    cls=Command,
-    options_metavar="[OPTIONS] --",
-    examples="""
-        windlass run -- tar czf backup.tgz data
-        windlass run --wait -- sh -c 'make && make deploy'
-        windlass run --max-attempts 3 --timeout 10m --key nightly -- ./nightly.sh
-        windlass config set shell.retry.base 5s        how long failed commands wait
-    """,
-)
+@command("""
+    windlass run -- tar czf backup.tgz data
+    windlass run --wait -- sh -c 'make && make deploy'
+    windlass run --max-attempts 3 --timeout 10m --key nightly -- ./nightly.sh
+    windlass config set shell.retry.base 5s        how long failed commands wait
+""")
 @click.argument("command", nargs=-1, required=True, metavar="COMMAND [ARG]...")
 @job_options
-@click.option(
-    "--timeout", type=span, metavar="DURATION", help="Stop the command after this time; 5m by default."
-)
-@click.option("--cwd", metavar="DIR", help="The folder to run it in; the worker's own by default.")
-@click.option(
-    "--wait", is_flag=True, help="Follow it to its end, show its output, and exit 0 only if it succeeded."
-)
+@option("--timeout DURATION", "Stop the command after this time; 5m by default.", type=span)
+@option("--cwd DIR", "The folder to run it in; the worker's own by default.")
+@option("--wait", "Follow it to its end, show its output, and exit 0 only if it succeeded.")
 def run(
     command: tuple[str, ...], timeout: timedelta | None, cwd: str | None, wait: bool, **given: Any
 ) -> None:
@@ -366,13 +318,14 @@ def run(
         payload["timeout"] = timeout.total_seconds()
     if cwd is not None:
         payload["cwd"] = cwd
-    request = Request(SHELL, payload, {})
-    if not wait:
-        _store(request, _options(given))
-        return
-    follow(_enqueued(request, _options(given)))
+    request, chosen = Request(SHELL, payload, {}), _options(given)
+    if wait:
+        follow(_enqueued(request, chosen))
+    else:
+        _store(request, chosen)
 
 
+run.options_metavar = "[OPTIONS] --"
 COMMANDS = (enqueue, run)
 
 
@@ -384,27 +337,18 @@ def _asked(type_or_job: str, payload: str | None) -> Request:
     return read_request(type_or_job)
 
 
-def _import(path: str, rate: float | None, batch: str | None) -> None:
-    if batch is None:
-        import_file(session().queue, path, rate)
-    elif rate is not None:
-        raise click.UsageError("--rate cannot be combined with --batch, which is stored at once")
-    else:
-        import_batch(session().queue, path, batch)
-
-
 def _options(given: dict[str, Any]) -> dict[str, Any]:
     """The options of the job that were given, as a producer says them."""
-    options = {name: value for name, value in given.items() if value is not None}
-    if "delay" in options and "at" in options:
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if "delay" in chosen and "at" in chosen:
         raise click.UsageError("--at cannot be combined with --delay")
-    if options.pop("existing"):
-        options["on_conflict"] = "existing"
-    if not options["depends_on"]:
-        del options["depends_on"]
-        if "on_dead" in options:
+    if chosen.pop("existing"):
+        chosen["on_conflict"] = "existing"
+    if not chosen["depends_on"]:
+        del chosen["depends_on"]
+        if "on_dead" in chosen:
             raise click.UsageError("--on-dead is for --depends-on")
-    return options
+    return chosen
 
 
 def _enqueued(request: Request, options: dict[str, Any]) -> JobHandle:
@@ -417,25 +361,81 @@ def _enqueued(request: Request, options: dict[str, Any]) -> JobHandle:
 
 
 def _store(request: Request, options: dict[str, Any]) -> None:
+    handle, ops = _enqueued(request, options), session().queue_ops()
+    job, now = handle.get(), ops.now()
+    when = _WHEN.get(job.view(now), "")
+    text = f"enqueued{when.format(ago(job.run_at, now))}"
+    if not handle.created:
+        text = f"exists already with that key; it is {job.state}"
+    document = {**plain(job_document(job, now)), "created": handle.created}
+    answer(document, f"{job.id}  {job.type} {text}")
+    tell_of_shell(ops, job)
+
+
+_WHEN: dict[View | None, str] = {
+    View.SCHEDULED: ", runs {}",
+    View.WAITING: ", waits for others",
+    View.UNREADABLE: ", waits for a worker that can read its payload",
+}
+
+
+# --- to its end ---------------------------------------------------------------------------------
+
+
+def follow(handle: JobHandle) -> None:
+    """Tell each failed attempt as it happens; at the end show the output and exit 0 or 1."""
     here = session()
-    handle = _enqueued(request, options)
-    job, now = handle.get(), here.queue_ops().now()
+    ops = here.queue_ops()
+    # A key that may only produce is not told who works.
+    with suppress(Refused):
+        if not any(worker.alive for worker in ops.workers()):
+            start = start_worker([handle.get().type])
+            _say(f"no worker is running: start one with {start}, in another terminal")
+    tell_of_shell(ops, handle.get())
+    job = _to_the_end(handle, ops)
+    output = job.history[-1].output if job.history else None
     if here.json:
-        click.echo(encode({**plain(job_document(job, now)), "created": handle.created}))
-    elif not handle.created:
-        click.echo(f"{job.id}  {job.type} exists already with that key; it is {job.state}")
-    else:
-        click.echo(f"{job.id}  {job.type} enqueued{_when(job, now)}")
-    tell_of_shell(here.queue_ops(), job)
+        answer({**plain(job_document(job, ops.now())), "created": handle.created}, ())
+    elif output is not None:
+        # What the last attempt said, each stream where it belongs.
+        click.echo(output.stdout, nl=False)
+        click.echo(output.stderr, nl=False, err=True)
+    if job.state is not JobState.COMPLETED:
+        attempts = count(job.attempts, "attempt")
+        _say(f"{job.id} is {job.state} after {attempts}; windlass show {job.id} tells all")
+        end(1)
 
 
-def _when(job: Job, now: datetime) -> str:
-    match job.view(now):
-        case View.SCHEDULED:
-            return f", runs {ago(job.run_at, now)}"
-        case View.WAITING:
-            return ", waits for others"
-        case View.UNREADABLE:
-            return ", waits for a worker that can read its payload"
-        case _:
-            return ""
+def tell_of_shell(ops: Ops, job: Job) -> None:
+    """Say so if no running worker takes a shell job: workers run them where they are told to."""
+    if job.type != SHELL or job.state is not JobState.PENDING:
+        return
+    with suppress(Refused):
+        found = ops.explain(job.id)
+        if any(START_SHELL in text for text in (found.sentence, *found.also)):
+            _say(f"no running worker takes this shell job: {START_SHELL}")
+
+
+def _to_the_end(handle: JobHandle, ops: Ops) -> Job:
+    reported = 0
+    while True:
+        try:
+            job = handle.wait(timeout=_BETWEEN_LOOKS)
+        except WaitTimeout:
+            job = handle.get()
+        for attempt in job.history:
+            if attempt.claim > reported and attempt.outcome != JobState.COMPLETED:
+                what = one_line(error_line(attempt.error)) or attempt.outcome
+                waits = attempt is job.history[-1] and job.state is JobState.PENDING
+                again = f"; next attempt {ago(job.run_at, ops.now())}" if waits else ""
+                _say(f"attempt {attempt.number} of {job.max_attempts}: {what}{again}")
+                reported = attempt.claim
+        if job.ended:
+            return job
+
+
+def _say(message: str) -> None:
+    click.echo(f"windlass: {message}", err=True)
+
+
+_BETWEEN_LOOKS = 0.5

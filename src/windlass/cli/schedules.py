@@ -13,37 +13,33 @@ from typing import Any
 import click
 
 from windlass.cli.actions import commands
-from windlass.cli.commands import Command, Group
+from windlass.cli.commands import command, group, option, why_option
+from windlass.cli.jobs import COLOURS
 from windlass.cli.logs import log_to_stderr
-from windlass.cli.process import leave, obey, obey_signals
-from windlass.cli.screen import Cell, Screen, ago, as_typed, block, duration, one_line
-from windlass.cli.session import session
-from windlass.cli.story import COLOURS
+from windlass.cli.process import leave, signals
+from windlass.cli.screen import Cell, Row, Screen, ago, as_typed, block, duration, one_line
+from windlass.cli.session import answer, session, table
 from windlass.clock import SystemClock
 from windlass.loop import Loop
 from windlass.ops import Ops, ScheduleStatus, ScheduleWish
-from windlass.ops.document import encode
 from windlass.ops.schedules import ScheduleHistory
+from windlass.ops.words import clock
 from windlass.payload import parse
 from windlass.registry import SHELL
-from windlass.schedule import CATCH_UPS, OVERLAPS
+from windlass.schedule import CATCH_UPS, OVERLAPS, TimingOptions
 from windlass.store.schedules import Fire, FireOutcome
 from windlass.upkeep.maintenance import Ticks
 from windlass.upkeep.scheduler import Declarer, Scheduler
 
 log = logging.getLogger("windlass.scheduler")
-_why = click.option("--why", default="", metavar="TEXT", help="For the records.")
 
 
-@click.group(
-    cls=Group,
-    examples="""
-        windlass schedule list
-        windlass schedule add backup --command 'pg_dump shop > shop.sql' --cron '0 3 * * *' --tz Europe/Berlin
-        windlass schedule pause backup
-        windlass schedule run backup
-    """,
-)
+@group("""
+    windlass schedule list
+    windlass schedule add backup --command 'pg_dump shop > shop.sql' --cron '0 3 * * *' --tz Europe/Berlin
+    windlass schedule pause backup
+    windlass schedule run backup
+""")
 def schedule() -> None:
     """Schedules: jobs that come by themselves, by a cron expression or every so often.
 
@@ -51,133 +47,112 @@ def schedule() -> None:
     """
 
 
-@schedule.command(
-    "list",
-    examples="""
-        windlass schedule list
-        windlass schedule list --json
-    """,
-)
-def list_schedules() -> None:
+@schedule.subcommand("""
+    windlass schedule list
+    windlass schedule list --json
+""")
+def list_command() -> None:
     """Every schedule: its times, what comes next, what became of the last one."""
-    here = session()
-    ops = here.ops()
+    ops = session().ops()
     found, now = ops.schedules.list(), ops.now()
-    if here.json:
-        click.echo(encode({"schedules": found}))
-    elif not found:
-        click.echo('No schedules yet: @queue.job(cron="0 3 * * *") in code, or windlass schedule add.')
-    else:
-        click.echo("\n".join(here.screen.table(_COLUMNS, [_row(each, now) for each in found])))
-        for each in found:
-            for note in each.notes:
-                click.echo(here.screen.paint(f"! {each.name}: {one_line(note)}", "yellow"))
+    answer({"schedules": found}, _listed(found, now))
 
 
-@schedule.command(
-    examples="""
-        windlass schedule show backup
-        windlass schedule show backup --limit 100 --json
-    """,
-)
+def _listed(found: Sequence[ScheduleStatus], now: datetime) -> Iterator[str]:
+    empty = 'No schedules yet: @queue.job(cron="0 3 * * *") in code, or windlass schedule add.'
+    yield from table(
+        ("NAME", "TYPE", "TIMES", "STATE", "NEXT", "LAST"), [_row(each, now) for each in found], empty
+    )
+    for each in found:
+        for note in each.notes:
+            yield session().screen.paint(f"! {each.name}: {one_line(note)}", "yellow")
+
+
+@schedule.subcommand("""
+    windlass schedule show backup
+    windlass schedule show backup --limit 100 --json
+""")
 @click.argument("name")
-@click.option("--limit", default=20, show_default=True, metavar="N", help="How many fire times, up to 100.")
+@option("--limit N", "How many fire times, up to 100.", default=20, show_default=True)
 def show(name: str, limit: int) -> None:
     """One schedule, and what became of its last fire times."""
-    here = session()
-    ops = here.ops()
+    ops = session().ops()
     status = ops.schedules.show(name, fires=limit)
-    click.echo(encode(status) if here.json else "\n".join(_tell(status, ops.now(), here.screen)))
+    answer(status, _tell(status, ops.now(), session().screen))
 
 
-@schedule.command(
-    examples="""
-        windlass schedule add nightly report.build '{"days": 1}' --cron '0 3 * * *' --tz Europe/Berlin
-        windlass schedule add sync sync_crm --every 15m --jitter 30s --app myapp:queue
-        windlass schedule add backup --command 'pg_dump shop > shop.sql' --cron @daily --catch-up last
-        windlass schedule add nightly report.build --cron '0 4 * * *' --replace
-    """,
-)
+@schedule.subcommand("""
+    windlass schedule add nightly report.build '{"days": 1}' --cron '0 3 * * *' --tz Europe/Berlin
+    windlass schedule add sync sync_crm --every 15m --jitter 30s --app myapp:queue
+    windlass schedule add backup --command 'pg_dump shop > shop.sql' --cron @daily --catch-up last
+    windlass schedule add nightly report.build --cron '0 4 * * *' --replace
+""")
 @click.argument("name")
 @click.argument("job_type", metavar="[TYPE]", required=False)
 @click.argument("payload", required=False)
-@click.option("--command", metavar="LINE", help="Run this shell command, in place of a TYPE.")
-@click.option("--cron", metavar="EXPR", help="Minute, hour, day, month, day of week; or @daily and the like.")
-@click.option("--tz", metavar="ZONE", help="The zone of the cron expression, such as Europe/Berlin.  [UTC]")
-@click.option("--every", metavar="DURATION", help="Every so often: 30s, 15m, 1h.")
-@click.option(
+@option("--command LINE", "Run this shell command, in place of a TYPE.")
+@option("--cron EXPR", "Minute, hour, day, month, day of week; or @daily and the like.")
+@option("--tz ZONE", "The zone of the cron expression, such as Europe/Berlin.  [UTC]")
+@option("--every DURATION", "Every so often: 30s, 15m, 1h.")
+@option(
     "--catch-up",
+    "Fire times that passed while nobody was there: fire none, the last one, or all.  [last]",
     type=click.Choice(CATCH_UPS),
-    help="Fire times that passed while nobody was there: fire none, the last one, or all.  [last]",
 )
-@click.option(
-    "--overlap", type=click.Choice(OVERLAPS), help="If the run before has not ended: skip, or queue.  [skip]"
-)
-@click.option("--jitter", metavar="DURATION", help="Run up to so much later, each time by another amount.")
-@click.option("--priority", type=int, metavar="N", help="Of its jobs; else what holds for the type.")
-@click.option("--max-attempts", type=int, metavar="N", help="Of its jobs; else what holds for the type.")
-@click.option("--tenant", default="", metavar="NAME", help="Of its jobs.")
-@click.option("--replace", is_flag=True, help="Put it in the place of one that has this name.")
-@_why
+@option("--overlap", "If the run before has not ended: skip, or queue.  [skip]", type=click.Choice(OVERLAPS))
+@option("--jitter DURATION", "Run up to so much later, each time by another amount.")
+@option("--priority N", "Of its jobs; else what holds for the type.", type=int)
+@option("--max-attempts N", "Of its jobs; else what holds for the type.", type=int)
+@option("--tenant NAME", "Of its jobs.", default="")
+@option("--replace", "Put it in the place of one that has this name.")
+@why_option
 def add(
     name: str,
     job_type: str | None,
     payload: str | None,
     command: str | None,
     *,
-    priority: int | None,
-    max_attempts: int | None,
-    tenant: str,
     replace: bool,
     why: str,
-    **timing: Any,
+    **given: Any,
 ) -> None:
     """Make a schedule, or with --replace change one.
 
     One that stands in the place of the code's holds until it is removed.
     """
-    here = session()
-    job_type, content = _asked(job_type, payload, command)
-    queue = here.queue
+    if (job_type is None) == (command is None):
+        raise click.UsageError("say either a TYPE or --command")
+    content = {"command": command} if job_type is None else {} if payload is None else parse(payload)
+    queue = session().queue
     queue.publish()
-    wish = ScheduleWish(
-        name=name,
-        type=job_type,
-        payload=content,
-        timing={key: value for key, value in timing.items() if value is not None},  # type: ignore[arg-type]
-        priority=priority,
-        max_attempts=max_attempts,
-        tenant=tenant,
-    )
+    timing = {key: given.pop(key) for key in TimingOptions.__annotations__}
+    said: Any = {key: value for key, value in timing.items() if value is not None}
+    wish = ScheduleWish(name=name, type=job_type or SHELL, payload=content, timing=said, **given)
     status = Ops(queue.store, wakeup=queue.wakeup).schedules.add(wish, replace=replace, why=why)
-    if here.json:
-        click.echo(encode(status))
-    else:
-        _told(status, "added")
+    _lines(status, "added")
 
 
-@click.command(
-    cls=Command,
-    examples="""
-        windlass scheduler
-        windlass scheduler myapp:queue
-    """,
-)
+@command("""
+    windlass scheduler
+    windlass scheduler myapp:queue
+""")
 @click.argument("app", required=False, metavar="[APP]")
-@click.option("--log-json", is_flag=True, help="Log in JSON, a line per event.")
+@option("--log-json", "Log in JSON, a line per event.")
 def scheduler(app: str | None, log_json: bool) -> None:
     """Fire schedules, and run no jobs.
 
     Every worker does so, too, and any number may: this is for times at which no worker runs. With an APP the
     schedules that its code declares are entered, too.
     """
-    obey_signals()
+    signals.obey()
     here = session()
     if app is not None:
         here.flags["app"] = app
     log_to_stderr(as_json=log_json or here.json, verbose=False)
     queue = here.queue
-    ticks = Ticks(queue.store, _name, clock=SystemClock())
+    # Who it is that fires schedules, in the store's records.
+    name = f"scheduler-{socket.gethostname()}-{os.getpid()}"
+    ticks = Ticks(queue.store, lambda: name, clock=SystemClock())
     loops = [Scheduler(queue.store, queue.wakeup, ticks.note).loop, ticks.loop]
     if here.config.app:
         declarer = Declarer(queue.store, queue.registry, queue.registry.names())
@@ -189,7 +164,7 @@ def scheduler(app: str | None, log_json: bool) -> None:
         publish()
         loops.append(Loop("publish", publish, every=_PUBLISH_EVERY, first=_PUBLISH_EVERY))
     alone = _Alone(loops)
-    obey(alone)
+    signals.serve(alone)
     here.works = True
     alone.run()
     leave(here)
@@ -197,17 +172,12 @@ def scheduler(app: str | None, log_json: bool) -> None:
 
 for _command in commands(
     "schedules/",
-    pause=lambda _, status, __: _told(status, "paused"),
-    resume=lambda _, status, __: _told(status, "resumed"),
+    pause=lambda _, status, __: _lines(status, "paused"),
+    resume=lambda _, status, __: _lines(status, "resumed"),
     run=lambda _, job_id, given: click.echo(f"{job_id}  enqueued by {given['name']}"),
 ):
     schedule.add_command(_command)
 COMMANDS = (schedule, scheduler)
-
-
-def _name() -> str:
-    """Who it is that fires schedules, in the store's records."""
-    return f"scheduler-{socket.gethostname()}-{os.getpid()}"
 
 
 class _Alone:
@@ -236,29 +206,21 @@ class _Alone:
         """What it does is one transaction at a time: nothing is left half done."""
 
 
-def _asked(job_type: str | None, payload: str | None, command: str | None) -> tuple[str, dict[str, Any]]:
-    if (job_type is None) == (command is None):
-        raise click.UsageError("say either a TYPE or --command")
-    if job_type is None:
-        return SHELL, {"command": command}
-    return job_type, parse(payload) if payload is not None else {}
-
-
-def _told(status: ScheduleStatus, what: str) -> None:
-    when = f", next {_clock(status.next_at)}" if status.next_at else ""
-    click.echo(f"{status.name}: {what}{when}")
-    for note in status.notes:
+def _lines(status: ScheduleStatus, what: str) -> None:
+    when = f", next {clock(status.next_at)}" if status.next_at else ""
+    answer(status, f"{status.name}: {what}{when}")
+    for note in () if session().json else status.notes:
         click.echo(f"windlass: {as_typed(one_line(note))}", err=True)
 
 
-def _row(each: ScheduleStatus, now: datetime) -> list[Cell | str | int]:
+def _row(each: ScheduleStatus, now: datetime) -> Row:
     return [
         each.name,
         one_line(each.type),
         _times(each),
         Cell(each.state, _STATES[each.state]),
         ago(each.next_at, now) if each.next_at else "-",
-        "-" if each.last is None else f"{_outcome(each.last)}, {ago(each.last.at, now)}",
+        "-" if each.last is None else f"{each.last.job_state or each.last.outcome}, {ago(each.last.at, now)}",
     ]
 
 
@@ -277,7 +239,7 @@ def _tell(found: ScheduleHistory, now: datetime, screen: Screen) -> Iterator[str
     if found.state == "paused" and found.paused_at is not None:
         facts.append(("paused", f"by {one_line(found.paused_by or 'unknown')} {ago(found.paused_at, now)}"))
     if found.next_at is not None:
-        facts.append(("next", f"{_clock(found.next_at)}  ({ago(found.next_at, now)})"))
+        facts.append(("next", f"{clock(found.next_at)}  ({ago(found.next_at, now)})"))
     for name, value in facts:
         yield f"  {name:<12}{value}"
     for note in found.notes:
@@ -285,32 +247,23 @@ def _tell(found: ScheduleHistory, now: datetime, screen: Screen) -> Iterator[str
     if found.history:
         yield ""
         yield screen.strong("Fire times")
-        yield from (f"  {_clock(fire.at)}  {_fate(fire)}" for fire in found.history)
+        yield from (f"  {clock(fire.at)}  {_fate(fire)}" for fire in found.history)
 
 
 def _times(status: ScheduleStatus) -> str:
     return f"every {duration(status.every)}" if status.every else f"{status.cron} {status.tz}"
 
 
-def _outcome(fire: Fire) -> str:
-    return fire.job_state.value if fire.job_state is not None else fire.outcome.value
-
-
 def _fate(fire: Fire) -> str:
     if fire.outcome is FireOutcome.SKIPPED:
         return "skipped: the run before had not ended"
     if fire.outcome is FireOutcome.MISSED:
-        return f"missed, with all up to {_clock(fire.until)}" if fire.until else "missed"
+        return f"missed, with all up to {clock(fire.until)}" if fire.until else "missed"
     by = f", by {one_line(fire.made_by)}" if fire.made_by is not None else ""
     state = "its record is gone" if fire.job_state is None else fire.job_state.value
     return f"{fire.job_id}  {state}{by}"
 
 
-def _clock(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-_COLUMNS = ("NAME", "TYPE", "TIMES", "STATE", "NEXT", "LAST")
 _STATES = {"active": None, "paused": "yellow", "withdrawn": COLOURS["cancelled"], "orphaned": "yellow"}
 _LAST_SECONDS = 5.0
 # As often as a scheduler looks: a replaced store file gets what the code declares at the next look.

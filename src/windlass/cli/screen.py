@@ -32,8 +32,7 @@ _COMMAND = re.compile(r"(?<![\w/.-])windlass (?=(?:--[a-z]|[a-z]+\b))")
 class _Name:
     """What a person types for `windlass`; only the program itself has a reason to look."""
 
-    def __init__(self) -> None:
-        self.typed = USUAL
+    typed = USUAL
 
 
 _NAME = _Name()
@@ -49,9 +48,9 @@ def program_name(python: Path) -> str:
     if shutil.which(USUAL) is not None:
         return USUAL
     beside = python.with_name(USUAL)
-    if beside.exists():
-        return shlex.quote(_short(beside))
-    return f"{shlex.quote(_short(python))} -m {USUAL}"
+    path = beside if beside.exists() else python
+    short = shlex.quote(str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path))
+    return short if path is beside else f"{short} -m {USUAL}"
 
 
 def as_typed(text: str) -> str:
@@ -59,15 +58,14 @@ def as_typed(text: str) -> str:
     return text if _NAME.typed == USUAL else _COMMAND.sub(lambda _: f"{_NAME.typed} ", text)
 
 
-def _short(path: Path) -> str:
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
-
-
 class Cell(NamedTuple):
     """A text on the screen with its colour, if it may have one."""
 
     text: str
     colour: str | None = None
+
+
+Row = Sequence[Cell | str | int]
 
 
 class Screen(NamedTuple):
@@ -92,7 +90,7 @@ class Screen(NamedTuple):
         """The text in bold, if the screen can."""
         return click.style(text, bold=True) if self.colours else text
 
-    def table(self, head: Sequence[str], rows: Sequence[Sequence[Cell | str | int]]) -> list[str]:
+    def table(self, head: Sequence[str], rows: Sequence[Row]) -> list[str]:
         """Aligned columns, numbers to the right; the last column is cut to the screen's width."""
         cells = [[_cell(value) for value in row] for row in rows]
         right = [all(_is_number(row[index]) for row in rows) for index in range(len(head))]
@@ -110,10 +108,8 @@ class Screen(NamedTuple):
         parts = []
         for cell, width, to_right in zip(row, widths, right, strict=True):
             text = cut(cell.text, width)
-            space = " " * (width - _columns(text))
-            parts.append(
-                space + self.paint(text, cell.colour) if to_right else self.paint(text, cell.colour) + space
-            )
+            space, painted = " " * (width - _columns(text)), self.paint(text, cell.colour)
+            parts.append(space + painted if to_right else painted + space)
         return (" " * _GAP).join(parts).rstrip()
 
 
@@ -175,11 +171,6 @@ def number(count: int) -> str:
     return f"{count:,}"
 
 
-def jobs(count: int) -> str:
-    """So many jobs."""
-    return "1 job" if count == 1 else f"{number(count)} jobs"
-
-
 def size(count: int) -> str:
     """Bytes for people."""
     amount = float(count)
@@ -198,7 +189,12 @@ def _cell(value: Cell | str | int) -> Cell:
 
 
 def _harmless(text: str) -> str:
-    return text if text.isprintable() else "".join(_shown(char) for char in text)
+    """Control characters and direction marks as text: a job's words must not move the cursor."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
+    )
 
 
 def _is_number(value: Cell | str | int) -> bool:
@@ -208,18 +204,10 @@ def _is_number(value: Cell | str | int) -> bool:
 
 def _columns(text: str) -> int:
     """How many columns a terminal needs for the text."""
-    return sum(_width(char) for char in text)
-
-
-def _width(char: str) -> int:
-    if unicodedata.combining(char):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
-
-
-def _shown(char: str) -> str:
-    """Control characters and direction marks as text: a job's words must not move the cursor."""
-    return char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        for char in text
+    )
 
 
 _GAP = 2
@@ -276,25 +264,16 @@ class _Steps:
         if self._json:
             facts = {"step": step.name, "rows": step.done, "total": step.total}
             click.echo(json.dumps({**facts, "rate": round(rate), "eta": left and round(left, 1)}), err=True)
-        else:
-            self._show(_words(step, rate, left))
-
-    def _show(self, words: str) -> None:
+            return
+        words = step.name
+        if step.total:
+            share = step.done / step.total
+            bar = f"[{'#' * round(share * _WIDTH):-<{_WIDTH}}] {share:4.0%}"
+            words = f"{step.name:<9} {bar}  {number(step.done)} of {count(step.total, 'row')}"
+            words += f"  {number(round(rate))}/s" if rate else ""
+            words += f"  {left:.0f}s left" if left else ""
         self.shown = self._live
         click.echo(f"\r{words}\x1b[K" if self._live else words, err=True, nl=not self._live)
-
-
-def _words(step: Step, rate: float, left: float | None) -> str:
-    if not step.total:
-        return step.name
-    share = step.done / step.total
-    bar = "#" * round(share * _WIDTH)
-    words = (
-        f"{step.name:<9} [{bar:-<{_WIDTH}}] {share:4.0%}  {number(step.done)} of {count(step.total, 'row')}"
-    )
-    if rate:
-        words += f"  {number(round(rate))}/s"
-    return words if not left else f"{words}  {left:.0f}s left"
 
 
 _WIDTH = 30

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from windlass.cli.commands import Command
+from windlass.cli.commands import command, option
 from windlass.cli.logs import log_to_stderr
-from windlass.cli.process import collect_rarely, leave, obey, obey_signals
-from windlass.cli.session import session
+from windlass.cli.process import collect_rarely, leave, signals
+from windlass.cli.session import at_end, session
 from windlass.config import ServerConfig
 from windlass.errors import InvalidValue, Refused
 from windlass.queue import Queue
@@ -29,48 +29,38 @@ PORT = ServerConfig().port
 _STORE_PATIENCE = "10s"
 
 
-patience_option = click.option(
-    "--patience",
-    metavar="DURATION",
-    help="How long a request waits for a store that does not answer, before it is told so (503).  [5s]",
+patience_option = option(
+    "--patience DURATION",
+    "How long a request waits for a store that does not answer, before it is told so (503).  [5s]",
 )
 
 
-@click.command(
-    cls=Command,
-    examples="""
-        windlass serve                                   on http://127.0.0.1:8080, for this machine
-        windlass serve --port 9000 --db postgresql://...
-        windlass serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem
-        windlass serve --host 0.0.0.0 --trusted-proxy 10.0.0.5      a proxy there speaks HTTPS
-    """,
-)
-@click.option("--host", metavar="HOST", help="The address to listen at.  [127.0.0.1]")
-@click.option("--port", type=int, metavar="PORT", help=f"0: any that is free.  [{PORT}]")
-@click.option("--tls-cert", metavar="FILE", help="Serve HTTPS, with this certificate.")
-@click.option("--tls-key", metavar="FILE", help="The certificate's key, if it is in another file.")
-@click.option(
-    "--shell",
-    is_flag=True,
-    help="Take shell commands, from callers without keys and from keys with --type shell.",
-)
+@command("""
+    windlass serve                                   on http://127.0.0.1:8080, for this machine
+    windlass serve --port 9000 --db postgresql://...
+    windlass serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem
+    windlass serve --host 0.0.0.0 --trusted-proxy 10.0.0.5      a proxy there speaks HTTPS
+""")
+@option("--host HOST", "The address to listen at.  [127.0.0.1]")
+@option("--port PORT", f"0: any that is free.  [{PORT}]", type=int)
+@option("--tls-cert FILE", "Serve HTTPS, with this certificate.")
+@option("--tls-key FILE", "The certificate's key, if it is in another file.")
+@option("--shell", "Take shell commands, from callers without keys and from keys with --type shell.")
 @patience_option
-@click.option("--insecure", is_flag=True, help="Ask nobody for an API key, wherever they come from.")
-@click.option(
-    "--trusted-proxy",
-    "trusted_proxies",
+@option("--insecure", "Ask nobody for an API key, wherever they come from.")
+@option(
+    "--trusted-proxy ADDRESS",
+    "Believe the X-Forwarded-For of this proxy or network; may be repeated.",
+    name="trusted_proxies",
     multiple=True,
-    metavar="ADDRESS",
-    help="Believe the X-Forwarded-For of this proxy or network; may be repeated.",
 )
-@click.option(
-    "--allowed-host",
-    "allowed_hosts",
+@option(
+    "--allowed-host NAME",
+    "Without keys: also answer requests for this host name; may be repeated.",
+    name="allowed_hosts",
     multiple=True,
-    metavar="NAME",
-    help="Without keys: also answer requests for this host name; may be repeated.",
 )
-@click.option("--log-json", is_flag=True, help="Log in JSON, for machines.")
+@option("--log-json", "Log in JSON, for machines.")
 def serve(*, log_json: bool, **given: Any) -> None:
     """Answer requests over HTTP: producers, operators and workers in any language.
 
@@ -79,7 +69,7 @@ def serve(*, log_json: bool, **given: Any) -> None:
     can also be set as WINDLASS_SERVER_... or in the section [server] of windlass.toml.
     """
     server_module = _server()
-    obey_signals()
+    signals.obey()
     here = session()
     here.flags |= {f"server.{name}": value or None for name, value in given.items() if name != "port"}
     here.flags["server.port"] = given["port"]
@@ -87,7 +77,7 @@ def serve(*, log_json: bool, **given: Any) -> None:
     server_module.open_more_files()
     log_to_stderr(as_json=log_json or here.json)
     queue = here.queue if here.config.app else Queue(here.config.database_url, patience=_STORE_PATIENCE)
-    click.get_current_context().find_root().call_on_close(queue.close)
+    at_end(queue.close)
     if config.shell and queue.registry.get(SHELL) is None:
         queue.registry.add(shell_handler())
     server = server_module.Server(queue, config)
@@ -95,7 +85,7 @@ def serve(*, log_json: bool, **given: Any) -> None:
         server.listen()
     except InvalidValue as error:
         raise here.config.placed("server", error) from None
-    obey(server)
+    signals.serve(server)
     here.works = True
 
     def started(url: str) -> None:
@@ -119,18 +109,19 @@ class Beside:
 
     def start(self, until: threading.Event) -> None:
         """Answer requests until that happens."""
+
+        def stop_then() -> None:
+            until.wait()
+            self._server.request_stop()
+
         self._thread.start()
-        threading.Thread(target=self._stop_at, args=(until,), name="windlass-server-end", daemon=True).start()
+        threading.Thread(target=stop_then, name="windlass-server-end", daemon=True).start()
 
     def stop(self) -> None:
         """Come to the end, which requests that run may hold up for a while."""
         self._server.request_stop()
         if self._thread.is_alive():
             self._thread.join()
-
-    def _stop_at(self, until: threading.Event) -> None:
-        until.wait()
-        self._server.request_stop()
 
     def _run(self) -> None:
         try:
@@ -149,11 +140,11 @@ def serve_beside(queue: Queue, config: ServerConfig, *, fixed: bool) -> tuple[Be
         url = server.listen()
         return Beside(server), url
 
-    if fixed:
-        return listening(config.port)
     try:
         return listening(config.port)
     except InvalidValue:
+        if fixed:
+            raise
         return listening(0)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -12,10 +14,11 @@ from types import ModuleType
 import click
 
 from windlass import config, connect
-from windlass.cli.screen import Screen
+from windlass.cli.screen import Row, Screen
 from windlass.config import Config, Source, variable
 from windlass.errors import must_be
 from windlass.ops import Ops
+from windlass.ops.document import encode
 from windlass.ops.remote import verbs_on
 from windlass.queue import Queue
 from windlass.registry import shell_handler
@@ -40,53 +43,41 @@ def load_queue(app: str) -> Queue:
     if here not in sys.path:
         sys.path.insert(0, here)
     module = _import(app, module_name)
-    return _named(app, module, name) if name else _only(app, module)
+    queues = {name: value for name, value in vars(module).items() if isinstance(value, Queue)}
+    if name in queues:
+        return queues[name]
+    if not name and len(queues) == 1:
+        return next(iter(queues.values()))
+    names = ", ".join(f"{module.__name__}:{each}" for each in queues)
+    offer = f"it has {names}" if names else "it has no Queue at all"
+    found = getattr(module, name, None) if name else None
+    if not name:
+        raise AppError(app, f"say which queue; {offer}")
+    if isinstance(found, Queue):
+        return found
+    if found is None:
+        raise AppError(app, f"module {module.__name__!r} has no {name!r}; {offer}")
+    raise AppError(app, f"{name!r} is not a Queue but of type {type(found).__name__}; {offer}")
 
 
 def _import(app: str, module_name: str) -> ModuleType:
     try:
         return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and module_name.partition(".")[0] == error.name.partition(".")[0]:
-            raise AppError(app, f"there is no module {error.name!r} in this folder or installed") from None
-        raise AppError(app, _told(error)) from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 # wall: the application's own code runs at import
-        raise AppError(app, _told(error)) from None
+        why = _lines(error)
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and module_name.partition(".")[0] == missing.partition(".")[0]:
+            why = f"there is no module {missing!r} in this folder or installed"
+        raise AppError(app, why) from None
 
 
-def _told(error: BaseException) -> str:
+def _lines(error: BaseException) -> str:
     """The error in one line, with the application's line that raised it."""
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
     place = f" ({Path(last.tb_frame.f_code.co_filename).name}, line {last.tb_lineno})" if last else ""
-    message = " ".join(str(error).split())
-    return f"{type(error).__name__}: {message}{place}"
-
-
-def _named(app: str, module: ModuleType, name: str) -> Queue:
-    found = getattr(module, name, None)
-    if isinstance(found, Queue):
-        return found
-    if found is None:
-        raise AppError(app, f"module {module.__name__!r} has no {name!r}; {_offer(module)}")
-    raise AppError(app, f"{name!r} is not a Queue but of type {type(found).__name__}; {_offer(module)}")
-
-
-def _only(app: str, module: ModuleType) -> Queue:
-    queues = _queues(module)
-    if len(queues) != 1:
-        raise AppError(app, f"say which queue; {_offer(module)}")
-    return next(iter(queues.values()))
-
-
-def _offer(module: ModuleType) -> str:
-    names = ", ".join(f"{module.__name__}:{name}" for name in _queues(module))
-    return f"it has {names}" if names else "it has no Queue at all"
-
-
-def _queues(module: ModuleType) -> dict[str, Queue]:
-    return {name: value for name, value in vars(module).items() if isinstance(value, Queue)}
+    return f"{type(error).__name__}: {' '.join(str(error).split())}{place}"
 
 
 _URL = "database_url"
@@ -99,11 +90,16 @@ class Session:
         """`own_process`: the process is there for this command alone, and may end with it."""
         self.flags: dict[str, object] = {}
         self.json = False
+        # How the log of a process that stays is written.
+        self.log_json = self.verbose = False
         self.own_process = own_process
         # The command line, for processes that are started by the same one.
         self.arguments: tuple[str, ...] = ()
         # Where and with what it was started, before any job changed that.
-        self.folder = _folder()
+        self.folder: Path | None = None
+        # Somebody may have removed it.
+        with suppress(OSError):
+            self.folder = Path.cwd()
         self.environment = dict(os.environ)
         # Whether this process has become a worker.
         self.works = False
@@ -127,7 +123,7 @@ class Session:
     def queue(self) -> Queue:
         """The application's queue if one is named, else one on the store alone; both know shell jobs."""
         queue = self._app_queue(self.config.app) if self.config.app else Queue(self.config.database_url)
-        click.get_current_context().find_root().call_on_close(queue.close)
+        at_end(queue.close)
         queue.registry.add(shell_handler())
         return queue
 
@@ -138,7 +134,7 @@ class Session:
         # Not by the application's queue, which would create the store.
         url = self.queue.url if self.config.app else self.config.database_url
         opened = connect.open(url, create=create)
-        click.get_current_context().find_root().call_on_close(opened.close)
+        at_end(opened.close)
         return verbs_on(opened.front, opened.wakeup)
 
     def queue_ops(self) -> Ops:
@@ -153,7 +149,15 @@ class Session:
         wanted = self.config.values[_URL]
         if wanted.source is not Source.FLAG:
             return load_queue(app)
-        _lend_variable(variable(_URL), wanted.value)
+        name = variable(_URL)
+        before = {name: os.environ[name]} if name in os.environ else {}
+
+        def give_back() -> None:
+            os.environ.pop(name, None)
+            os.environ.update(before)
+
+        os.environ[name] = wanted.value
+        at_end(give_back)
         queue = load_queue(app)
         used = queue.url
         if connect.place(used) != connect.place(wanted.value):
@@ -167,22 +171,31 @@ def session() -> Session:
     return click.get_current_context().ensure_object(Session)
 
 
-def _folder() -> Path | None:
-    try:
-        return Path.cwd()
-    except OSError:
-        # Somebody has removed it.
-        return None
+def keep_log(*, log_json: bool, verbose: bool = False) -> Session:
+    """This run's session, with the log written so."""
+    here = session()
+    here.log_json, here.verbose = log_json or here.json, verbose
+    return here
 
 
-def _lend_variable(name: str, value: str) -> None:
-    before = os.environ.get(name)
-    os.environ[name] = value
+def answer(document: object, lines: str | Iterable[str]) -> None:
+    """Print what a command has found: as JSON if that was asked for, else as lines for a person."""
+    for line in (encode(document),) if session().json else (lines,) if isinstance(lines, str) else lines:
+        click.echo(line)
 
-    def give_back() -> None:
-        if before is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = before
 
-    click.get_current_context().find_root().call_on_close(give_back)
+def table(head: Sequence[str], rows: Iterable[Row], empty: str = "") -> Iterator[str]:
+    """The lines of a table, or what is said in place of an empty one."""
+    cells = list(rows)
+    yield from session().screen.table(head, cells) if cells or not empty else [empty]
+
+
+def end(code: int) -> None:
+    """Leave the command with this exit code, unless it is 0."""
+    if code:
+        click.get_current_context().exit(code)
+
+
+def at_end(call: Callable[[], None]) -> None:
+    """Have this done when the command is over."""
+    click.get_current_context().find_root().call_on_close(call)

@@ -10,18 +10,17 @@ from typing import Any
 import click
 
 from windlass.cli.actions import commands
-from windlass.cli.commands import Command, Group
+from windlass.cli.commands import command, group, option, why_option
 from windlass.cli.process import chosen
 from windlass.cli.screen import duration, one_line
 from windlass.cli.serve import EXTRA
-from windlass.cli.session import Session, session
+from windlass.cli.session import Session, answer, end, session, table
 from windlass.config import unknown_variables
 from windlass.connect import is_new_file
 from windlass.errors import InvalidValue, StoreUnavailable, must_be
 from windlass.ops import Ops
-from windlass.ops.document import encode
 from windlass.ops.flow import owners
-from windlass.ops.words import count
+from windlass.ops.words import clock, count
 from windlass.policy import limit_text
 from windlass.server import listener
 from windlass.settings import ALL, KEY, split
@@ -31,16 +30,12 @@ from windlass.url import without_password
 from windlass.worker.parts import choose_handlers
 
 
-@click.group(
-    "config",
-    cls=Group,
-    examples="""
-        windlass config get
-        windlass config set send_email.max_attempts 8
-        windlass config set send_email.max_attempts --reset
-        windlass config validate
-    """,
-)
+@group("""
+    windlass config get
+    windlass config set send_email.max_attempts 8
+    windlass config set send_email.max_attempts --reset
+    windlass config validate
+""")
 def config() -> None:
     """What is configured here, and what operators have set at run time.
 
@@ -49,44 +44,35 @@ def config() -> None:
     """
 
 
-@config.command(
-    "get",
-    examples="""
-        windlass config get
-        windlass config get worker.concurrency
-        windlass config get retry.base --json
-    """,
-)
+@config.subcommand("""
+    windlass config get
+    windlass config get worker.concurrency
+    windlass config get retry.base --json
+""")
 @click.argument("name", required=False)
 def get(name: str | None) -> None:
     """Effective values and where each comes from: flag, env, file, stored or default."""
     here = session()
-    values = [*_process_values(here), *_stored_values(here)]
+    values = _values(here)
     if name is not None:
         values = [each for each in values if each["name"] == name] or _unset(name, values)
-    if here.json:
-        click.echo(encode({"values": values}))
-        return
     rows = [
         [each["name"], _text(each["name"], each["value"]), each["source"], each["where"]] for each in values
     ]
-    click.echo("\n".join(here.screen.table(("NAME", "VALUE", "SOURCE", "WHERE"), rows)))
+    answer({"values": values}, table(("NAME", "VALUE", "SOURCE", "WHERE"), rows))
 
 
-@config.command(
-    "set",
-    examples="""
-        windlass config set keep_ended 14d
-        windlass config set retry.base 10s
-        windlass config set report.build.timeout 20m
-        windlass config set report.build.timeout --reset
-    """,
-)
+@config.subcommand("""
+    windlass config set keep_ended 14d
+    windlass config set retry.base 10s
+    windlass config set report.build.timeout 20m
+    windlass config set report.build.timeout --reset
+""")
 @click.argument("name")
 @click.argument("value", required=False)
-@click.option("--reset", is_flag=True, help="Forget what was set: code or default hold again.")
-@click.option("--why", default="", metavar="TEXT", help="For the records.")
-def set_value(name: str, value: str | None, reset: bool, why: str) -> None:
+@option("--reset", "Forget what was set: code or default hold again.")
+@why_option
+def set_command(name: str, value: str | None, reset: bool, why: str) -> None:
     """Set a run-time setting in the store; workers and producers follow within seconds."""
     here = session()
     if reset == (value is not None):
@@ -97,25 +83,21 @@ def set_value(name: str, value: str | None, reset: bool, why: str) -> None:
         )
     job_type, _ = split(name)
     ops = here.ops(create=True)
+    ops.set_settings({name: value}, why=why)
     if value is None:
-        ops.reset_setting(name, why=why)
-        click.echo(encode({"name": name, "reset": True}) if here.json else f"{name}: reset")
+        answer({"name": name, "reset": True}, f"{name}: reset")
         return
-    ops.set_setting(name, value, why=why)
     if job_type is not None and job_type not in owners(ops.front.types()):
-        owner = (
-            f"limit_key {job_type.removeprefix(KEY)!r}" if job_type.startswith(KEY) else f"type {job_type!r}"
-        )
+        kind = "limit_key" if job_type.startswith(KEY) else "type"
+        owner = f"{kind} {job_type.removeprefix(KEY)!r}"
         click.echo(f"windlass: no {owner} is known yet; the setting holds once there is one", err=True)
-    click.echo(encode({"name": name, "value": value}) if here.json else f"{name} = {value}")
+    answer({"name": name, "value": value}, f"{name} = {value}")
 
 
-@config.command(
-    examples="""
-        windlass config validate
-        windlass config validate && systemctl restart my-worker
-    """,
-)
+@config.subcommand("""
+    windlass config validate
+    windlass config validate && systemctl restart my-worker
+""")
 def validate() -> None:
     """Check windlass.toml, the environment, the app and the stored settings; exit 0 if all is well.
 
@@ -132,39 +114,34 @@ def validate() -> None:
         notes.append(
             "rates of API keys and limits of requests hold per server: two servers allow twice as much"
         )
-    if here.json:
-        click.echo(encode({"valid": not problems, "problems": problems, "notes": notes}))
-    else:
-        for line in (*notes, *(f"wrong: {problem}" for problem in problems)):
-            click.echo(line)
-        click.echo("The configuration is not valid." if problems else "The configuration is valid.")
-    if problems:
-        click.get_current_context().exit(1)
+    verdict = "The configuration is not valid." if problems else "The configuration is valid."
+    lines = [*notes, *(f"wrong: {problem}" for problem in problems), verdict]
+    answer({"valid": not problems, "problems": problems, "notes": notes}, lines)
+    end(int(bool(problems)))
 
 
 COMMANDS = (config,)
 
 
-def _process_values(here: Session) -> list[dict[str, Any]]:
-    values = []
+def _values(here: Session) -> list[dict[str, Any]]:
+    """What this process has, then what is set at run time."""
+    found: list[tuple[str, Any, str, str]] = []
     for each in here.config.values.values():
-        shown = _SAFE.get(each.name, _as_it_is)(each.value)
-        values.append({"name": each.name, "value": _plain(shown), "source": each.source, "where": each.where})
-    return values
-
-
-def _stored_values(here: Session) -> list[dict[str, Any]]:
-    ops = _ops_if_any(here)
-    if ops is None:
-        return []
+        shown = _SAFE[each.name](each.value) if each.name in _SAFE else each.value
+        found.append((each.name, shown, each.source, each.where))
+    if (ops := _ops_if_any(here)) is not None:
+        for stored in ops.settings():
+            source = ("stored", "the store") if stored.stored else ("default", "")
+            found.append((stored.name, stored.value, *source))
     return [
         {
-            "name": each.name,
-            "value": _plain(each.value),
-            "source": "stored" if each.stored else "default",
-            "where": "the store" if each.stored else "",
+            "name": name,
+            # Durations as people write them.
+            "value": duration(value) if isinstance(value, timedelta) else value,
+            "source": source,
+            "where": where,
         }
-        for each in ops.settings()
+        for name, value, source, where in found
     ]
 
 
@@ -221,11 +198,6 @@ def _unset(name: str, values: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _plain(value: Any) -> Any:
-    """Durations as people write them."""
-    return duration(value) if isinstance(value, timedelta) else value
-
-
 def _text(name: str, value: Any) -> str:
     """As it would be set. A number alone does not tell what it counts: bytes, seconds or a share."""
     if value is None or value == ():
@@ -239,121 +211,84 @@ def _text(name: str, value: Any) -> str:
     return ",".join(_text(name, each) for each in value) if isinstance(value, tuple) else str(value)
 
 
-def _as_it_is(value: Any) -> Any:
-    return value
-
-
-def _hidden(secret: str | None) -> str | None:
-    return None if secret is None else "***"
-
-
-def _counted(keys: tuple[str, ...]) -> str:
-    return f"{count(len(keys), 'key')}, not shown" if keys else ""
-
-
 _SIZES = frozenset({"worker.memory", "worker.child_growth"})
 _SHARES = ("breaker.share", "low_share")
 # Values that hold secrets, and how they may be shown.
 _SAFE: dict[str, Callable[[Any], Any]] = {
     "database_url": without_password,
-    "encryption_keys": _counted,
-    "alerts.secret": _hidden,
+    "encryption_keys": lambda keys: f"{count(len(keys), 'key')}, not shown" if keys else "",
+    "alerts.secret": lambda secret: None if secret is None else "***",
 }
 
 
-@click.command(
-    cls=Command,
-    examples="""
-        windlass limit sync_crm --concurrency 2
-        windlass limit sync_crm --rate 100/m --burst 10
-        windlass limit sync_crm --tenant-concurrency 3
-        windlass limit --key crm --concurrency 5
-        windlass limit --all --rate 50/s
-        windlass limit sync_crm --concurrency none
-        windlass limit sync_crm --reset
-    """,
-)
+@command("""
+    windlass limit sync_crm --concurrency 2
+    windlass limit sync_crm --rate 100/m --burst 10
+    windlass limit sync_crm --tenant-concurrency 3
+    windlass limit --key crm --concurrency 5
+    windlass limit --all --rate 50/s
+    windlass limit sync_crm --concurrency none
+    windlass limit sync_crm --reset
+""")
 @click.argument("job_type", metavar="[TYPE]", required=False)
-@click.option("--key", metavar="KEY", help="Limit all types that share this key together.")
-@click.option("--all", "everything", is_flag=True, help="Limit all jobs together.")
-@click.option(
-    "--concurrency", metavar="N", help="Maximum running at once across all workers ('none' = unlimited)."
-)
-@click.option("--tenant-concurrency", metavar="N", help="Maximum running at once of one tenant.")
-@click.option(
-    "--rate", metavar="N/UNIT", help="Maximum starts per s, m, h or d ('none' removes the rate limit)."
-)
-@click.option("--burst", metavar="N", help="With a rate: how many may start at once.")
-@click.option("--reset", is_flag=True, help="Remove what was set: the limits in code apply again.")
-@click.option("--why", default="", help="For the records.")
+@option("--key KEY", "Limit all types that share this key together.")
+@option("--all", "Limit all jobs together.", name="everything")
+@option("--concurrency N", "Maximum running at once across all workers ('none' = unlimited).")
+@option("--tenant-concurrency N", "Maximum running at once of one tenant.")
+@option("--rate N/UNIT", "Maximum starts per s, m, h or d ('none' removes the rate limit).")
+@option("--burst N", "With a rate: how many may start at once.")
+@option("--reset", "Remove what was set: the limits in code apply again.")
+@option("--why", "For the records.", default="")
 def limit(
     job_type: str | None, key: str | None, everything: bool, reset: bool, why: str, **bounds: str | None
 ) -> None:
     """Show or set what may run at once, and how often it may start, over all workers."""
-    here = session()
-    name = _limited(job_type, key, everything=everything)
+    named = [job_type, None if key is None else KEY + key, ALL if everything else None]
+    names = [each for each in named if each is not None]
+    if len(names) != 1:
+        raise click.UsageError("say one of TYPE, --key and --all")
+    [name] = names
     given = {bound: text for bound, text in bounds.items() if text is not None}
     if reset and given:
         raise click.UsageError("say either limits or --reset")
-    ops = here.ops()
+    ops = session().ops()
     found = ops.reset_limit(name, why=why) if reset else ops.set_limit(name, given, why=why)
-    click.echo(
-        encode({"name": name, "limit": found}) if here.json else f"{name}: {limit_text(found) or 'no limit'}"
-    )
+    answer({"name": name, "limit": found}, f"{name}: {limit_text(found) or 'no limit'}")
 
 
-@click.command(
-    cls=Command,
-    examples="""
-        windlass breaker sync_crm
-        windlass breaker sync_crm open --why "the CRM is down"
-        windlass breaker --key crm close
-        windlass breaker sync_crm auto
-    """,
-)
+@command("""
+    windlass breaker sync_crm
+    windlass breaker sync_crm open --why "the CRM is down"
+    windlass breaker --key crm close
+    windlass breaker sync_crm auto
+""")
 @click.argument("words", nargs=-1, metavar="[TYPE] [open|close|auto]")
-@click.option("--key", metavar="KEY", help="The breaker of all types that share this key.")
-@click.option("--why", default="", help="Kept with the change.")
+@option("--key KEY", "The breaker of all types that share this key.")
+@option("--why", "Kept with the change.", default="")
 def breaker(words: tuple[str, ...], key: str | None, why: str) -> None:
     """Show a circuit breaker, open or close it by hand, or let outcomes decide again.
 
     While it is open, no job of the type starts. One that outcomes opened lets a job through from time to
     time, and closes when that succeeds; one that was opened by hand stays open.
     """
-    here = session()
-    named, said = _breaker_words(words, key)
-    ops = here.ops()
-    found = ops.breaker(named) if said is None else ops.set_breaker(named, said, why=why)
-    if here.json:
-        click.echo(encode(found if found is not None else {"name": named, "open": False}))
-    else:
-        click.echo(f"{named}: {_breaker_told(found)}")
+    said = [word for word in words if word in tuple(BreakerState)]
+    names = [word for word in words if word not in said] + ([] if key is None else [KEY + key])
+    if len(names) != 1 or len(said) > 1:
+        raise click.UsageError("say one TYPE or --key, and at most one of open, close and auto")
+    ops, name = session().ops(), names[0]
+    found = ops.set_breaker(name, BreakerState(said[0]), why=why) if said else ops.breaker(name)
+    closed = {"name": name, "open": False}
+    answer(closed if found is None else found, f"{name}: {_breaker_line(found)}")
 
 
 FLOW = (*commands("types/"), limit, breaker)
 
 
-def _breaker_words(words: tuple[str, ...], key: str | None) -> tuple[str, BreakerState | None]:
-    said = [word for word in words if word in tuple(BreakerState)]
-    names = [word for word in words if word not in said] + ([] if key is None else [KEY + key])
-    if len(names) != 1 or len(said) > 1:
-        raise click.UsageError("say one TYPE or --key, and at most one of open, close and auto")
-    return names[0], BreakerState(said[0]) if said else None
-
-
-def _breaker_told(found: Breaker | None) -> str:
+def _breaker_line(found: Breaker | None) -> str:
     if found is None:
         return "closed"
-    parts = [f"{'open' if found.open else 'closed'} since {found.at:%Y-%m-%d %H:%M:%S} UTC"]
+    parts = [f"{'open' if found.open else 'closed'} since {clock(found.at)}"]
     parts += [f"by {one_line(found.by)}"] if found.by else []
     parts += [f"({one_line(found.why)})"] if found.why else []
     parts += ["until outcomes decide again: auto"] if found.by_hand else []
     return " ".join(parts)
-
-
-def _limited(job_type: str | None, key: str | None, *, everything: bool) -> str:
-    names = [job_type, None if key is None else KEY + key, ALL if everything else None]
-    chosen = [name for name in names if name is not None]
-    if len(chosen) != 1:
-        raise click.UsageError("say one of TYPE, --key and --all")
-    return chosen[0]

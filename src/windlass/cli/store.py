@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import timedelta
 
@@ -11,36 +11,31 @@ from msgspec import to_builtins
 
 from windlass import connect
 from windlass import move as moving
-from windlass.cli.commands import Group, span
-from windlass.cli.screen import jobs, number, size, steps
-from windlass.cli.session import Session, session
+from windlass.cli.commands import group, option, span
+from windlass.cli.screen import number, size, steps
+from windlass.cli.session import Session, answer, end, session
 from windlass.errors import StoreMismatch, StoreUnavailable
 from windlass.move import Running
 from windlass.ops import Ops
-from windlass.ops.document import encode
+from windlass.ops.words import count
 from windlass.url import without_password
 
 
-@click.group(
-    cls=Group,
-    examples="""
-        windlass db status
-        windlass db backup jobs-2030-01-31.db
-        windlass db restore jobs-2030-01-31.db
-        windlass db prune
-        windlass db move --to postgresql://app@db.example/jobs
-    """,
-)
+@group("""
+    windlass db status
+    windlass db backup jobs-2030-01-31.db
+    windlass db restore jobs-2030-01-31.db
+    windlass db prune
+    windlass db move --to postgresql://app@db.example/jobs
+""")
 def db() -> None:
     """The store itself: its size and version, backup, restore, cleaning up, moving to another."""
 
 
-@db.command(
-    examples="""
-        windlass db status
-        windlass db status --json
-    """,
-)
+@db.subcommand("""
+    windlass db status
+    windlass db status --json
+""")
 def status() -> None:
     """Size, versions and warnings; of a store that this version cannot use, what it would take."""
     here = session()
@@ -49,18 +44,15 @@ def status() -> None:
     except StoreMismatch as error:
         _show_unusable(here, error)
         return
-    if here.json:
-        click.echo(encode(found))
-        return
-    facts = (
-        ("store", without_password(found.url)),
-        ("kind", f"{found.kind} {found.version}"),
-        ("schema", _versions(found.schema, found.newest_schema)),
-        ("size", size(found.size_bytes)),
-        ("live jobs", number(found.live)),
-        ("ended jobs", number(found.archived)),
-    )
-    _show(here, facts, found.notes)
+    facts = {
+        "store": without_password(found.url),
+        "kind": f"{found.kind} {found.version}",
+        "schema": _versions(found.schema, found.newest_schema),
+        "size": size(found.size_bytes),
+        "live jobs": number(found.live),
+        "ended jobs": number(found.archived),
+    }
+    answer(found, _lines(facts, found.notes))
 
 
 def _show_unusable(here: Session, error: StoreMismatch) -> None:
@@ -69,108 +61,83 @@ def _show_unusable(here: Session, error: StoreMismatch) -> None:
     if found.number is None:
         raise error
     url = without_password(here.config.database_url)
-    if here.json:
-        click.echo(encode({"url": url, **to_builtins(found), "notes": [str(error)]}))
-        return
-    facts = (
-        ("store", url),
-        ("schema", _versions(found.number, found.newest)),
-        ("pending", ", ".join(found.pending) or "none"),
-        ("half-made", ", ".join(found.invalid_indexes) or "no index"),
-    )
-    _show(here, facts, [str(error)])
+    facts = {
+        "store": url,
+        "schema": _versions(found.number, found.newest),
+        "pending": ", ".join(found.pending) or "none",
+        "half-made": ", ".join(found.invalid_indexes) or "no index",
+    }
+    answer({"url": url, **to_builtins(found), "notes": [str(error)]}, _lines(facts, [str(error)]))
 
 
-def _show(here: Session, facts: Sequence[tuple[str, str]], notes: Sequence[str]) -> None:
-    for name, value in facts:
-        click.echo(f"{name:<12}{value}")
-    for note in notes:
-        click.echo(here.screen.paint(f"! {note}", "yellow"))
+def _lines(facts: Mapping[str, str], notes: Sequence[str]) -> Iterator[str]:
+    yield from (f"{name:<12}{value}" for name, value in facts.items())
+    yield from (session().screen.paint(f"! {note}", "yellow") for note in notes)
 
 
 def _versions(schema: int, newest: int) -> str:
     return f"{schema} (this version of Windlass knows {newest})"
 
 
-@db.command(
-    examples="""
-        windlass db migrate
-        windlass db migrate --dry-run
-        windlass db migrate --db shop.db
-    """,
-)
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@db.subcommand("""
+    windlass db migrate
+    windlass db migrate --dry-run
+    windlass db migrate --db shop.db
+""")
+@option("--dry-run", "Only say what would be done.")
 def migrate(dry_run: bool) -> None:
     """Bring the store to the schema of this version; a database without one gets Windlass's tables.
 
     Workers go on meanwhile. Two who do this at once do it once, and one that was cut off is done again.
     """
-    here = session()
-    url = here.config.database_url
+    url = session().config.database_url
     if dry_run:
-        _would_migrate(here, url)
+        found = connect.schema(url)
+        todo = [f"apply {label}" for label in found.pending]
+        todo += [f"build index {name} again" for name in found.invalid_indexes]
+        answer(found, todo or f"nothing to do: schema {found.number}")
         return
     applied = connect.migrate(url, say=lambda words: click.echo(words, err=True))
     found = connect.schema(url)
     done = f"applied {', '.join(applied)}" if applied else "nothing to do"
     newest = "the newest" if not found.ahead else f"and this version knows {found.newest}"
-    told = f"{without_password(url)} has schema {found.number}, {newest}: {done}"
-    click.echo(encode({"schema": found.number, "applied": applied}) if here.json else told)
+    text = f"{without_password(url)} has schema {found.number}, {newest}: {done}"
+    answer({"schema": found.number, "applied": applied}, text)
 
 
-def _would_migrate(here: Session, url: str) -> None:
-    found = connect.schema(url)
-    if here.json:
-        click.echo(encode(found))
-        return
-    todo = [f"apply {label}" for label in found.pending]
-    todo += [f"build index {name} again" for name in found.invalid_indexes]
-    click.echo("\n".join(todo) or f"nothing to do: schema {found.number}")
-
-
-@db.command(
-    examples="""
-        windlass db prune
-        windlass db prune --ended 1d --dead 90d
-    """,
-)
-@click.option(
-    "--ended", type=span, metavar="DURATION", help="Keep completed, cancelled and discarded jobs so long."
-)
-@click.option("--dead", type=span, metavar="DURATION", help="Keep dead jobs so long.")
+@db.subcommand("""
+    windlass db prune
+    windlass db prune --ended 1d --dead 90d
+""")
+@option("--ended DURATION", "Keep completed, cancelled and discarded jobs so long.", type=span)
+@option("--dead DURATION", "Keep dead jobs so long.", type=span)
 def prune(ended: timedelta | None, dead: timedelta | None) -> None:
     """Delete the records of jobs that ended longer ago than their retention.
 
     Workers do this by themselves; the retention is set by config set keep_ended and keep_dead. Jobs that wait
     or run are never touched.
     """
-    here = session()
-    pruned = here.ops().prune(ended=ended, dead=dead)
-    click.echo(encode({"pruned": pruned}) if here.json else f"{jobs(pruned)} deleted")
+    pruned = session().ops().prune(ended=ended, dead=dead)
+    answer({"pruned": pruned}, f"{count(pruned, 'job')} deleted")
 
 
-@db.command(
-    examples="""
-        windlass db backup jobs-2030-01-31.db
-    """,
-)
+@db.subcommand("""
+    windlass db backup jobs-2030-01-31.db
+""")
 @click.argument("path", type=click.Path(dir_okay=False, writable=True))
 def backup(path: str) -> None:
     """Write a consistent copy to PATH while workers go on. PATH must not exist yet.
 
     Of a PostgreSQL store pg_dump writes it, and pg_restore reads it.
     """
-    here = session()
-    here.ops().store.backup(path)
-    click.echo(encode({"path": path}) if here.json else f"copied to {path}")
+    session().ops().store.backup(path)
+    answer({"path": path}, f"copied to {path}")
 
 
-@db.command(
-    examples="""
-        windlass db restore jobs-2030-01-31.db
-        windlass db restore jobs-2030-01-31.db --db jobs.db
-    """,
-)
+@db.subcommand("""
+    windlass db restore jobs-2030-01-31.db
+    windlass db restore jobs-2030-01-31.db --db jobs.db
+""")
 @click.argument("backup", type=click.Path(dir_okay=False))
 def restore(backup: str) -> None:
     """Put a backup in the place of the SQLite store, while no other process has the store open.
@@ -178,60 +145,40 @@ def restore(backup: str) -> None:
     BACKUP is checked first and stays as it is; the file that was there is kept beside the store. Jobs that
     ended after the backup was taken are back as they were then, and run again.
     """
-    here = session()
-    done = connect.restore(here.config.database_url, backup)
-    if here.json:
-        click.echo(encode(done))
-        return
-    click.echo(
-        f"{done.path} was restored from {backup}: "
-        f"{jobs(done.live)} waiting or running, {done.archived:,} ended"
-    )
+    done = connect.restore(session().config.database_url, backup)
+    jobs_there = f"{count(done.live, 'job')} waiting or running, {done.archived:,} ended"
+    lines = [f"{done.path} was restored from {backup}: {jobs_there}"]
     if done.kept:
-        click.echo(f"the file that was there is kept as {done.kept}")
+        lines.append(f"the file that was there is kept as {done.kept}")
     if done.running:
-        click.echo(
-            f"{jobs(done.running)} ran when the backup was taken: workers take over and run them again"
-        )
+        ran = f"{count(done.running, 'job')} ran when the backup was taken"
+        lines.append(f"{ran}: workers take over and run them again")
     if done.pending:
-        click.echo(
-            f"its schema is older than this version: run `windlass db migrate` ({len(done.pending)} to apply)"
-        )
-    click.echo("check it with `windlass db check`, then start workers, servers and producers again")
+        many = f"({len(done.pending)} to apply)"
+        lines.append(f"its schema is older than this version: run `windlass db migrate` {many}")
+    lines.append("check it with `windlass db check`, then start workers, servers and producers again")
+    answer(done, lines)
 
 
-@db.command(
-    examples="""
-        windlass db check
-    """,
-)
+@db.subcommand("""
+    windlass db check
+""")
 def check() -> None:
     """Look for damage in the stored data; exit 1 if there is any."""
-    here = session()
-    problems = here.ops().store.check()
-    if here.json:
-        click.echo(encode({"problems": problems}))
-    else:
-        click.echo("\n".join(problems) or "No problems found.")
-    if problems:
-        click.get_current_context().exit(1)
+    problems = session().ops().store.check()
+    answer({"problems": problems}, problems or "No problems found.")
+    end(int(bool(problems)))
 
 
-@db.command(
-    examples="""
-        windlass db move --db jobs.db --to postgresql://app@db.example/jobs
-        windlass db move --db jobs.db --to postgresql://app@db.example/jobs --drain
-        windlass db move --db jobs.db --to postgresql://app@db.example/jobs --abort
-    """,
-)
-@click.option(
-    "--to", "to", metavar="URL", required=True, help="The PostgreSQL database; an empty one will do."
-)
-@click.option("--drain", is_flag=True, help="Let workers that are alive finish what runs, and exit.")
-@click.option(
-    "--force", is_flag=True, help="Do not wait for workers: what they run runs again in the new store."
-)
-@click.option("--abort", "taken_back", is_flag=True, help="Take back a move that is not over.")
+@db.subcommand("""
+    windlass db move --db jobs.db --to postgresql://app@db.example/jobs
+    windlass db move --db jobs.db --to postgresql://app@db.example/jobs --drain
+    windlass db move --db jobs.db --to postgresql://app@db.example/jobs --abort
+""")
+@option("--to URL", "The PostgreSQL database; an empty one will do.", name="to", required=True)
+@option("--drain", "Let workers that are alive finish what runs, and exit.")
+@option("--force", "Do not wait for workers: what they run runs again in the new store.")
+@option("--abort", "Take back a move that is not over.", name="taken_back")
 def move(to: str, drain: bool, force: bool, taken_back: bool) -> None:
     """Move all jobs from a SQLite file to PostgreSQL, with ids, keys, history and settings.
 
@@ -244,23 +191,21 @@ def move(to: str, drain: bool, force: bool, taken_back: bool) -> None:
     here = session()
     url = here.config.database_url
     if taken_back:
-        _take_back(here, url, to)
+        _take_back(url, to)
         return
     with closing(connect.source(url)) as source, closing(connect.target(to)) as target:
         running = Running.DRAIN if drain else Running.LEAVE if force else Running.REFUSE
         with closing(connect.open(url, create=False)) as opened, steps(as_json=here.json) as step:
             moved = moving.move(source, target, Ops(opened.store), running=running, step=step)
-    if here.json:
-        click.echo(encode(moved))
-        return
-    for name, found in moved.tables.items():
-        rows = "row " if found.rows == 1 else "rows"
-        click.echo(f"{name:<10}{number(found.rows):>12} {rows}  {found.checksum}")
+    lines = [
+        f"{name:<10}{number(found.rows):>12} {'row ' if found.rows == 1 else 'rows'}  {found.checksum}"
+        for name, found in moved.tables.items()
+    ]
     there = f"moved to {moved.target}: point producers and workers there"
-    click.echo(f"{there}; {moved.source} can still be read")
+    answer(moved, [*lines, f"{there}; {moved.source} can still be read"])
 
 
-def _take_back(here: Session, url: str, to: str) -> None:
+def _take_back(url: str, to: str) -> None:
     with closing(connect.source(url)) as source:
         try:
             with closing(connect.target(to)) as target:
@@ -270,8 +215,8 @@ def _take_back(here: Session, url: str, to: str) -> None:
             if source.mark() is not None:
                 moving.abort(source, None)
             left = f"what was copied is left where it is: {error}"
-    told = f"taken back: {source.place} is open again; {left}"
-    click.echo(encode({"aborted": source.place, "target": left}) if here.json else told)
+    text = f"taken back: {source.place} is open again; {left}"
+    answer({"aborted": source.place, "target": left}, text)
 
 
 COMMANDS = (db,)

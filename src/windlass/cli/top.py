@@ -1,7 +1,8 @@
-"""A live screen of what runs."""
+"""What happens now: a live screen, or a line for each event."""
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import shutil
@@ -12,18 +13,22 @@ import tty
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
-from typing import NamedTuple
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
 import click
 
-from windlass.cli.commands import Command
-from windlass.cli.screen import Cell, Screen, age, ago, cut, number, one_line, size
-from windlass.cli.session import Session, session
-from windlass.cli.story import COLOURS, error_line
+from windlass import connect
+from windlass.cli.commands import command, option, span
+from windlass.cli.jobs import COLOURS, error_line
+from windlass.cli.screen import Cell, Row, Screen, age, ago, cut, number, one_line, size, took
+from windlass.cli.session import Session, answer, session
+from windlass.clock import SystemClock
 from windlass.job import Job, JobState, View
 from windlass.ops import Ops, Overview, TypeStatus, WorkerHealth
 from windlass.ops.document import encode, job_document, worker_document
+from windlass.ops.search import STATES, read_filter
+from windlass.ops.tail import Event, Tail, held_now, listed_now
 from windlass.ops.words import count, start_worker
 
 
@@ -121,7 +126,7 @@ def frame(
     return lines[:height]
 
 
-def _table(screen: Screen, head: Sequence[str], rows: Sequence[Sequence[Cell | str | int]]) -> list[str]:
+def _table(screen: Screen, head: Sequence[str], rows: Sequence[Row]) -> list[str]:
     """As many columns, from the left, as the screen is wide."""
     for columns in range(len(head), 1, -1):
         lines = screen.table(head[:columns], [row[:columns] for row in rows])
@@ -142,26 +147,22 @@ def _head(place: str, seen: Overview, pace: Rates | None, screen: Screen, note: 
         if seen.counts[name] or name in _ALWAYS
     ]
     oldest = "" if seen.oldest_due is None else f"   oldest due {age(seen.oldest_due)}"
-    title = cut(f"windlass top  {place}  {seen.now:%H:%M:%S} UTC", (screen.width or _WIDTH) - len(note) - 2)
-    warnings = [
-        screen.paint(cut(f"! {one_line(each)}", screen.width or _WIDTH), "yellow")
-        for each in seen.warnings[:1]
-    ]
+    width = screen.width or _WIDTH
+    title = cut(f"windlass top  {place}  {seen.now:%H:%M:%S} UTC", width - len(note) - 2)
     return [
         screen.strong(title) + (f"  {note}" if note else ""),
-        cut(who + speed, screen.width or _WIDTH),
-        cut(", ".join(counts) + oldest, screen.width or _WIDTH),
-        *warnings,
+        cut(who + speed, width),
+        cut(", ".join(counts) + oldest, width),
+        *(screen.paint(cut(f"! {one_line(each)}", width), "yellow") for each in seen.warnings[:1]),
     ]
 
 
 def _types(seen: Overview, screen: Screen, room: int) -> list[str]:
     busy = sorted(seen.types, key=_urgency)
     shown = busy[: room - 1] if len(busy) > room else busy
-    rows: list[list[Cell | str | int]] = [_type(each) for each in shown]
-    if not rows:
+    if not shown:
         return ["no types yet"]
-    lines = _table(screen, _TYPE_HEAD, rows)
+    lines = _table(screen, _TYPE_HEAD, [_type(each) for each in shown])
     if len(shown) < len(busy):
         lines.append(f"and {count(len(busy) - len(shown), 'more type')}")
     return lines
@@ -173,7 +174,7 @@ def _urgency(each: TypeStatus) -> tuple[float, int, str]:
     return -waited, -each.counts[JobState.PROCESSING] - each.counts[JobState.DEAD], each.name
 
 
-def _type(each: TypeStatus) -> list[Cell | str | int]:
+def _type(each: TypeStatus) -> Row:
     later = sum(each.counts[view] for view in _LATER)
     dead = each.counts[JobState.DEAD]
     state = "paused" if each.paused else "breaker open" if each.breaker and each.breaker.open else ""
@@ -196,7 +197,7 @@ def _workers(sight: Sight, pace: Rates | None, screen: Screen, room: int) -> lis
     if not alive:
         return [f"no worker is running: {start_worker(each.name for each in sight.seen.types)}"]
     shown = alive[: room - 1]
-    rows: list[list[Cell | str | int]] = [
+    rows: list[Row] = [
         [
             one_line(f"{each.info.host}:{each.info.pid}")[:_LONGEST_NAME],
             Cell("silent", "red") if not each.alive else each.info.state,
@@ -222,23 +223,14 @@ def _failure(job: Job, now: datetime, screen: Screen) -> str:
     return screen.paint(cut(words, screen.width or _WIDTH), COLOURS[state])
 
 
-@click.command(
-    cls=Command,
-    examples="""
-        windlass top
-        windlass top --once
-        windlass top --every 5
-    """,
-)
-@click.option(
-    "--once", is_flag=True, help="One frame on standard output, after two seconds in which rates are seen."
-)
-@click.option(
-    "--every",
-    type=click.FloatRange(0.2, 3600),
-    default=_EVERY,
-    show_default=True,
-    help="Seconds between looks.",
+@command("""
+    windlass top
+    windlass top --once
+    windlass top --every 5
+""")
+@option("--once", "One frame on standard output, after two seconds in which rates are seen.")
+@option(
+    "--every", "Seconds between looks.", type=click.FloatRange(0.2, 3600), default=_EVERY, show_default=True
 )
 def top(once: bool, every: float) -> None:
     """A live screen: types, workers, rates, oldest ages, recent failures.
@@ -261,15 +253,13 @@ def _show_once(here: Session, ops: Ops) -> None:
         sight = look(ops)
         workers = [worker_document(each) for each in sight.workers]
         failures = [job_document(job, sight.seen.now) for job in sight.failures]
-        click.echo(encode({"status": sight.seen, "workers": workers, "failures": failures}))
+        answer({"status": sight.seen, "workers": workers, "failures": failures}, ())
         return
     with keys() as wait:
         before = look(ops)
         wait(_ONE_BEAT_SECONDS)
     after = look(ops)
-    window = shutil.get_terminal_size((_WIDTH, _HEIGHT))
-    screen = Screen(window.columns, here.screen.colours)
-    click.echo("\n".join(frame(here.place, after, rates(before, after), screen, height=window.lines - 1)))
+    click.echo("\n".join(_drawn(here, after, rates(before, after))))
 
 
 def _live(here: Session, ops: Ops, every: float) -> None:
@@ -282,7 +272,10 @@ def _live(here: Session, ops: Ops, every: float) -> None:
             looks.append(look(ops))
             while True:
                 pace = rates(looks[0], looks[-1]) if len(looks) > 1 else None
-                _draw(here, looks[-1], pace, "p: go on" if held else "q: leave  p: hold")
+                note = "p: go on" if held else "q: leave  p: hold"
+                lines = _drawn(here, looks[-1], pace, note=note, least=_NARROWEST)
+                drawn = "".join(line + _TO_LINE_END + "\r\n" for line in lines)
+                click.echo(_HOME + drawn + _TO_SCREEN_END, nl=False)
                 pressed = wait(every)
                 if pressed in {"q", "Q", "\x04"}:
                     return
@@ -294,12 +287,10 @@ def _live(here: Session, ops: Ops, every: float) -> None:
         click.echo(_SHOW_CURSOR + _FIRST_SCREEN, nl=False)
 
 
-def _draw(here: Session, sight: Sight, pace: Rates | None, note: str) -> None:
+def _drawn(here: Session, sight: Sight, pace: Rates | None, *, note: str = "", least: int = 0) -> list[str]:
     window = shutil.get_terminal_size((_WIDTH, _HEIGHT))
-    screen = Screen(max(_NARROWEST, window.columns), here.screen.colours)
-    lines = frame(here.place, sight, pace, screen, height=window.lines - 1, note=note)
-    drawn = "".join(line + _TO_LINE_END + "\r\n" for line in lines)
-    click.echo(_HOME + drawn + _TO_SCREEN_END, nl=False)
+    screen = Screen(max(least, window.columns), here.screen.colours)
+    return frame(here.place, sight, pace, screen, height=window.lines - 1, note=note)
 
 
 _LONGEST_NAME = 28
@@ -308,4 +299,87 @@ _LATER = (View.SCHEDULED, View.RETRYING, View.WAITING, View.UNREADABLE)
 _ALWAYS = {View.DUE, JobState.PROCESSING, JobState.DEAD}
 _TYPE_HEAD = ("TYPE", "DUE", "OLDEST", "LATER", "RUNNING", "DEAD", "WORKERS", "")
 _WORKER_HEAD = ("WORKER", "STATE", "BUSY", "DONE", "DONE/S", "FAILED", "BEAT", "MEMORY")
-COMMANDS = (top,)
+
+
+# --- one event after the other ------------------------------------------------------------------
+
+
+@command("""
+    windlass tail
+    windlass tail --failures
+    windlass tail --type send_email --state completed --state dead
+    windlass tail --tenant acme --json
+    windlass tail --db https://jobs.example
+""")
+@option("--type TYPE", "Jobs of this type; may be repeated.", name="types", multiple=True)
+@option(
+    "--state STATE",
+    "Only what brings a job into this state; may be repeated.",
+    name="states",
+    multiple=True,
+    type=click.Choice(STATES),
+)
+@option("--tenant NAME", "Jobs of this tenant.")
+@option("--failures", "Only attempts that fail.")
+@option("--for DURATION", "So long; else until Ctrl-C.", name="lasting", type=span)
+def tail(types: tuple[str, ...], tenant: str | None, lasting: timedelta | None, **given: Any) -> None:
+    """What happens to jobs, as it happens: enqueued, started, completed, failed, dead, changed by people.
+
+    It looks once a second. Where more happens than a screen can show, it shows a part of it and says so;
+    failures are shown before all else.
+    """
+    here = session()
+    where = read_filter(types=types, tenant=tenant)
+    running = listed_now if connect.is_http(here.config.database_url) else held_now
+    following = Tail(here.ops(), where, running=running, **given)
+    clock, pause = SystemClock(), threading.Event()
+    if lasting is None:
+        click.echo(f"windlass: follows {here.place}; Ctrl-C ends it", err=True)
+    until = math.inf if lasting is None else clock.monotonic() + lasting.total_seconds()
+    try:
+        while clock.monotonic() < until:
+            pause.wait(min(_EVERY, max(0.0, until - clock.monotonic())))
+            _show(here, following)
+    except KeyboardInterrupt:
+        return
+
+
+def _show(here: Session, following: Tail) -> None:
+    for event in following.look():
+        click.echo(_as_json(event) if here.json else _as_line(here, event))
+    sys.stdout.flush()
+    if following.flooded and not here.json:
+        click.echo("(more happens than is shown)", err=True)
+
+
+def _as_json(event: Event) -> str:
+    document = {
+        "at": event.at,
+        "what": event.what,
+        "attempt": event.attempt,
+        "seconds": event.ran,
+        "by": event.by,
+        "error": event.error,
+        "job": job_document(event.job, event.at),
+    }
+    # On one line, as programs read it.
+    return " ".join(encode(document).split("\n"))
+
+
+def _as_line(here: Session, event: Event) -> str:
+    job = event.job
+    parts = [
+        f"attempt {event.attempt}/{job.max_attempts}" if event.attempt else "",
+        f"in {took(event.ran)}" if event.ran is not None else "",
+        f"by {one_line(event.by)}" if event.by else "",
+        one_line(job.key or ""),
+        f"tenant {one_line(job.tenant)}" if job.tenant else "",
+        one_line(error_line(event.error)),
+    ]
+    text = "  ".join(part for part in parts if part)
+    line = f"{event.at:%H:%M:%S}  {event.what:<10}  {one_line(job.type):<20}  {job.id}  {text}".rstrip()
+    shown = line if here.screen.width is None else cut(line, here.screen.width)
+    return here.screen.paint(shown, COLOURS.get(event.what))
+
+
+COMMANDS = (top, tail)

@@ -7,15 +7,16 @@ import logging
 from datetime import timedelta
 from functools import partial
 from importlib.metadata import version
+from typing import Any
 
 import click
 
-from windlass.cli.commands import Command
-from windlass.cli.process import leave, obey_signals, work_here
+from windlass.cli.commands import command, option
+from windlass.cli.fleet import Restart
+from windlass.cli.process import leave, signals, work_here
 from windlass.cli.screen import as_typed
 from windlass.cli.serve import PORT, Beside, patience_option, serve_beside
-from windlass.cli.session import Session, session
-from windlass.cli.succession import Restart
+from windlass.cli.session import Session, keep_log
 from windlass.cli.work import worker_flags, worker_options
 from windlass.config import Source
 from windlass.demo import Producer, make_queue
@@ -29,37 +30,28 @@ from windlass.worker.worker import Worker
 log = logging.getLogger("windlass.up")
 
 
-@click.command(
-    cls=Command,
-    examples="""
-        windlass up                      demo jobs and the dashboard, to look around
-        windlass up myapp:queue          the jobs of your application
-        windlass up --port 9000          with the dashboard there, in place of 8080
-        windlass status                  in another terminal
-    """,
-)
+@command("""
+    windlass up                      demo jobs and the dashboard, to look around
+    windlass up myapp:queue          the jobs of your application
+    windlass up --port 9000          with the dashboard there, in place of 8080
+    windlass status                  in another terminal
+""")
 @click.argument("app", required=False, metavar="[APP]")
 @worker_options
-@click.option(
-    "--port",
-    type=int,
-    metavar="PORT",
-    help=f"Of the dashboard and the HTTP API.  [{PORT}, or any other if that is taken]",
+@option(
+    "--port PORT", f"Of the dashboard and the HTTP API.  [{PORT}, or any other if that is taken]", type=int
 )
 @patience_option
-@click.option("--no-server", is_flag=True, help="Without the dashboard and the HTTP API.")
+@option("--no-server", "Without the dashboard and the HTTP API.")
 def up(
     app: str | None,
     *,
-    concurrency: int | None,
-    types: str | None,
-    shell: bool | None,
-    hang_limit: str | None,
     log_json: bool,
     verbose: bool,
     port: int | None,
     patience: str | None,
     no_server: bool,
+    **given: Any,
 ) -> None:
     """Start everything in one process: a worker, which fires schedules, dashboard, HTTP API, demo jobs.
 
@@ -68,96 +60,80 @@ def up(
     """
     if no_server and port is not None:
         raise click.UsageError("say either --port or --no-server")
-    obey_signals()
-    here = session()
-    here.flags |= worker_flags(app, concurrency, types, shell=shell, hang_limit=hang_limit)
-    here.flags |= {"server.port": port, "server.patience": patience}
-    everything = Everything(here, quiet=log_json or here.json, serves=not no_server)
+    signals.obey()
+    here = keep_log(log_json=log_json, verbose=verbose)
+    here.flags |= worker_flags(app, given) | {"server.port": port, "server.patience": patience}
     if here.config.app:
-        everything.run(here.queue, log_json=log_json, verbose=verbose)
+        _run(here, here.queue, serves=not no_server)
         return
     with make_queue(here.config.database_url) as demo:
-        everything.run(demo, log_json=log_json, verbose=verbose)
+        _run(here, demo, serves=not no_server)
 
 
 COMMANDS = (up,)
 
 
-class Everything:
-    """All that one command starts, and stops again."""
+def _run(here: Session, queue: Queue, *, serves: bool) -> None:
+    """Work until a signal ends it."""
+    reporter = Reporter(Ops(queue.store))
+    loops = [Loop("report", reporter.tick, every=_REPORT_EVERY, first=_FIRST_REPORT)]
+    servers: list[Beside] = []
 
-    def __init__(self, here: Session, *, quiet: bool, serves: bool) -> None:
-        self._here = here
-        self._quiet = quiet
-        self._serves = serves
-        self._server: Beside | None = None
-
-    def run(self, queue: Queue, *, log_json: bool, verbose: bool) -> None:
-        """Work until a signal ends it."""
-        here = self._here
-        reporter = Reporter(Ops(queue.store))
-        loops = [Loop("report", reporter.tick, every=_REPORT_EVERY, first=_FIRST_REPORT)]
-
-        def started(worker: Worker) -> None:
-            self._start_server(queue, worker)
-            if not here.config.app:
-                loops.append(Producer(queue, worker.types, wanted=lambda: not worker.parts.draining).loop)
-            for loop in loops:
-                loop.start()
-
-        try:
-            restart = partial(Restart, here)
-            work_here(here, queue, log_json=log_json, verbose=verbose, succession=restart, started=started)
-        finally:
-            if self._server is not None:
-                self._server.stop()
-            # The store may be locked by others, and the worker's time is used up.
-            for loop in loops:
-                loop.stop(_LAST_SECONDS)
-        within(_LAST_SECONDS, reporter.last_words, "last-report")
-        leave(here)
-
-    def _start_server(self, queue: Queue, worker: Worker) -> None:
-        """Say what is here, and answer requests; without the server's packages the rest goes on."""
-        said: str | None = None
-        if self._serves:
-            config = self._here.config
-            try:
-                fixed = config.values["server.port"].source is not Source.DEFAULT
-                self._server, url = serve_beside(queue, config.server(), fixed=fixed)
-                said = (
-                    f"The dashboard is at {url}\nThe HTTP API is at {url}/api/v1, and described at {url}/docs"
-                )
-            except InvalidValue as wrong:
-                raise config.placed("server", wrong) from None
-            except Refused as missing:
-                if config.sets("server"):
-                    raise
-                said = f"There is no HTTP API: {missing}"
-        if not self._quiet:
-            _greet(self._here, worker, said)
+    def started(worker: Worker) -> None:
+        server, said = _server(here, queue) if serves else (None, None)
+        if not here.log_json:
+            _greet(here, worker, said)
         elif said is not None:
             log.info("up.server", extra={"note": said})
-        if self._server is not None:
-            self._server.start(worker.stopping)
+        if server is not None:
+            servers.append(server)
+            server.start(worker.stopping)
+        if not here.config.app:
+            loops.append(Producer(queue, worker.types, wanted=lambda: not worker.parts.draining).loop)
+        for loop in loops:
+            loop.start()
+
+    try:
+        restart = partial(Restart, here)
+        work_here(here, queue, succession=restart, started=started)
+    finally:
+        for server in servers:
+            server.stop()
+        # The store may be locked by others, and the worker's time is used up.
+        for loop in loops:
+            loop.stop(_LAST_SECONDS)
+    within(_LAST_SECONDS, reporter.last_words, "last-report")
+    leave(here)
+
+
+def _server(here: Session, queue: Queue) -> tuple[Beside | None, str]:
+    """What answers requests, and what is said of it; without the server's packages the rest goes on."""
+    fixed = here.config.values["server.port"].source is not Source.DEFAULT
+    try:
+        server, url = serve_beside(queue, here.config.server(), fixed=fixed)
+    except InvalidValue as wrong:
+        raise here.config.placed("server", wrong) from None
+    except Refused as missing:
+        if here.config.sets("server"):
+            raise
+        return None, f"There is no HTTP API: {missing}"
+    api = f"The HTTP API is at {url}/api/v1, and described at {url}/docs"
+    return server, f"The dashboard is at {url}\n{api}"
 
 
 def _greet(here: Session, worker: Worker, server: str | None) -> None:
-    lines = [
+    db = f" --db {here.flags['database_url']}" if "database_url" in here.flags else ""
+    demo = "No app was named: a demo producer enqueues a job every few seconds. Some fail on purpose."
+    seen = f"windlass{db} status, windlass{db} list, windlass{db} dlq list"
+    lines = (
         f"Windlass {version('windlass')} on {here.place}",
         f"A worker runs jobs of the types {', '.join(worker.types)}.",
-    ]
-    if server is not None:
-        lines.append(server)
-    if not here.config.app:
-        lines.append(
-            "No app was named: a demo producer enqueues a job every few seconds. Some fail on purpose."
-        )
-    db = f" --db {here.flags['database_url']}" if "database_url" in here.flags else ""
-    seen = f"windlass{db} status, windlass{db} list, windlass{db} dlq list"
-    lines.append(f"Look at it from another terminal: {as_typed(seen)}")
-    lines.append("Ctrl-C stops it.")
-    click.echo("\n".join(lines) + "\n", err=True)
+        server,
+        None if here.config.app else demo,
+        f"Look at it from another terminal: {as_typed(seen)}",
+        "Ctrl-C stops it.",
+    )
+    click.echo("\n".join(line for line in lines if line is not None) + "\n", err=True)
 
 
 class Reporter:

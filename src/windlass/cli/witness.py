@@ -6,14 +6,13 @@ import contextlib
 import os
 import signal
 import sys
-from typing import Any
+from functools import cache
 
 import msgspec
 
 from windlass import connect
 from windlass.cli.logs import log_to_stderr
 from windlass.clock import SystemClock
-from windlass.store.store import Store
 from windlass.worker.watch import Hang, Job
 from windlass.worker.watchdog import Notes, tell_hang
 
@@ -45,7 +44,10 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     setting = msgspec.json.decode(sys.stdin.buffer.readline(), type=Setting)
     log_to_stderr(as_json=setting.log_json)
-    notes = Notes(_Opening(setting.url), wrote=_confirm) if setting.url is not None else None
+    url = setting.url
+    # Opened when it is first needed, and kept.
+    opened = cache(lambda: connect.open(url, create=False).store) if url is not None else None
+    notes = Notes(opened, wrote=_confirm) if opened is not None else None
     if notes is not None:
         notes.loop.start()
     for line in sys.stdin.buffer:
@@ -62,20 +64,6 @@ def _confirm() -> None:
     """Tell the guard that a finding is in the store."""
     with contextlib.suppress(OSError):
         os.write(1, b".")
-
-
-class _Opening:
-    """The store, opened when it is first needed and kept."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._store: Any = None
-
-    def __call__(self) -> Store:
-        if self._store is None:
-            self._store = connect.open(self._url, create=False).store
-        store: Store = self._store
-        return store
 
 
 if __name__ == "__main__":

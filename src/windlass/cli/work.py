@@ -2,94 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 import click
 
 from windlass.cli.actions import commands
-from windlass.cli.commands import F, Group, span
-from windlass.cli.fleet import supervise_here
-from windlass.cli.process import leave, obey_signals, signalled, work_here
-from windlass.cli.screen import Cell, age, as_typed, one_line, size
-from windlass.cli.session import session
-from windlass.cli.succession import Handover, take_adopted
+from windlass.cli.commands import group, option, options, span
+from windlass.cli.fleet import Handover, supervise_here, take_adopted
+from windlass.cli.process import leave, signals, work_here
+from windlass.cli.screen import Cell, Row, age, as_typed, one_line, size
+from windlass.cli.session import answer, end, keep_log, session, table
 from windlass.ops import WorkerHealth
-from windlass.ops.document import encode, worker_document
+from windlass.ops.document import worker_document
 from windlass.worker.health import parse_address
 from windlass.worker.shutdown import Remaining
 from windlass.worker.supervisor import take_up
 
-
-def worker_options(command: F) -> F:
-    """Add what a started worker takes."""
-    for option in reversed(_START):
-        command = option(command)
-    return command
-
-
-_START = (
-    click.option("--concurrency", type=int, metavar="N", help="So many jobs at once, of all kinds together."),
-    click.option("--types", metavar="A,B", help="Serve only these types; patterns such as email.* are fine."),
-    click.option(
+# What a started worker takes.
+worker_options = options(
+    option("--concurrency N", "So many jobs at once, of all kinds together.", type=int),
+    option("--types A,B", "Serve only these types; patterns such as email.* are fine."),
+    option(
         "--shell/--no-shell",
+        "Run all shell jobs, or none.  [those of this machine, if the store is a file without API keys]",
         default=None,
-        help="Run all shell jobs, or none.  [those of this machine, if the store is a file without API keys]",
     ),
-    click.option(
-        "--hang-limit",
-        metavar="DURATION|off",
-        help="Kill a worker process that does not answer for so long.  [15s]",
-    ),
-    click.option("--log-json", is_flag=True, help="Log in JSON, a line per event."),
-    click.option("--verbose", "-v", is_flag=True, help="Log every job that is completed as well."),
+    option("--hang-limit DURATION|off", "Kill a worker process that does not answer for so long.  [15s]"),
+    option("--log-json", "Log in JSON, a line per event."),
+    option("--verbose -v", "Log every job that is completed as well."),
 )
 
 
-@click.group(
-    cls=Group,
-    examples="""
-        windlass worker start myapp:queue
-        windlass worker health
-        windlass worker stop
-    """,
-)
+@group("""
+    windlass worker start myapp:queue
+    windlass worker health
+    windlass worker stop
+""")
 def worker() -> None:
     """Workers: the processes that run jobs."""
 
 
-@worker.command(
-    examples="""
-        windlass worker start myapp:queue
-        windlass worker start myapp:queue --concurrency 20 --types 'email.*,report'
-        windlass worker start myapp:queue --count 4 --probe 8081
-        windlass worker start myapp:queue --pool 'email=send_*:5' --pool 'reports=report.*:2'
-        windlass worker start myapp:queue --watch           while developing
-        windlass worker start myapp:queue --until-empty
-        windlass worker start --shell                       shell jobs only
-    """,
-)
+@worker.subcommand("""
+    windlass worker start myapp:queue
+    windlass worker start myapp:queue --concurrency 20 --types 'email.*,report'
+    windlass worker start myapp:queue --count 4 --probe 8081
+    windlass worker start myapp:queue --pool 'email=send_*:5' --pool 'reports=report.*:2'
+    windlass worker start myapp:queue --watch           while developing
+    windlass worker start myapp:queue --until-empty
+    windlass worker start --shell                       shell jobs only
+""")
 @click.argument("app", required=False, metavar="[APP]")
 @worker_options
-@click.option(
-    "--count",
-    type=click.IntRange(1, 1000),
-    default=1,
-    metavar="N",
-    help="So many worker processes, kept running.",
-)
-@click.option(
-    "--pool",
-    multiple=True,
-    metavar="NAME=TYPES:SLOTS",
-    help="Slots of their own for some types; may be repeated.",
-)
-@click.option(
-    "--memory", metavar="SIZE", help="What jobs with a memory limit may take together, such as 8GB."
-)
-@click.option("--probe", metavar="[HOST:]PORT", help="Answer by HTTP whether all is well: 200 or 503.")
-@click.option("--watch", is_flag=True, help="Start anew when a file of the application changes.")
-@click.option("--until-empty", is_flag=True, help="Exit when nothing runs and nothing can be claimed.")
+@option("--count N", "So many worker processes, kept running.", type=click.IntRange(1, 1000), default=1)
+@option("--pool NAME=TYPES:SLOTS", "Slots of their own for some types; may be repeated.", multiple=True)
+@option("--memory SIZE", "What jobs with a memory limit may take together, such as 8GB.")
+@option("--probe [HOST:]PORT", "Answer by HTTP whether all is well: 200 or 503.")
+@option("--watch", "Start anew when a file of the application changes.")
+@option("--until-empty", "Exit when nothing runs and nothing can be claimed.")
 def start(
     app: str | None,
     *,
@@ -98,13 +70,10 @@ def start(
     memory: str | None,
     probe: str | None,
     watch: bool,
-    concurrency: int | None,
-    types: str | None,
-    shell: bool | None,
-    hang_limit: str | None,
+    until_empty: bool,
     log_json: bool,
     verbose: bool,
-    until_empty: bool,
+    **given: Any,
 ) -> None:
     """Run jobs until stopped. APP is the application's queue as module:queue.
 
@@ -114,83 +83,59 @@ def start(
     """
     supervised, adopted = take_up(), take_adopted()
     once = until_empty and supervised is None
-    obey_signals(supervised=supervised is not None, adopts=adopted is not None, ends_by_itself=once)
-    here = session()
-    here.flags |= worker_flags(app, concurrency, types, shell=shell, hang_limit=hang_limit)
-    here.flags |= {"worker.pools": pool or None, "worker.memory": memory}
+    signals.obey(supervised=supervised is not None, adopts=adopted is not None, ends_by_itself=once)
+    here = keep_log(log_json=log_json, verbose=verbose)
+    here.flags |= worker_flags(app, given) | {"worker.pools": pool or None, "worker.memory": memory}
     address = None if probe is None else parse_address(probe)
+    remaining, code = None, 0
     if adopted is not None or (supervised is None and (count > 1 or watch)):
-        code = supervise_here(
-            here, count, log_json=log_json, verbose=verbose, address=address, watch=watch, adopted=adopted
+        code = supervise_here(here, count, address=address, watch=watch, adopted=adopted)
+        code = code or (signals.code if once else 0)
+    else:
+        remaining = work_here(
+            here,
+            here.queue,
+            until_empty=until_empty,
+            address=None if supervised else address,
+            supervised=supervised,
+            succession=None if supervised else partial(Handover, here, queue=here.queue),
         )
-        code = code or (signalled() if once else 0)
-        leave(here, code)
-        click.get_current_context().exit(code)
-    remaining = work_here(
-        here,
-        here.queue,
-        log_json=log_json,
-        verbose=verbose,
-        until_empty=until_empty,
-        address=None if supervised else address,
-        supervised=supervised,
-        succession=None if supervised else partial(Handover, here, queue=here.queue),
-    )
     if remaining is not None:
-        click.echo(encode(remaining) if here.json else _told(remaining))
-    code = 0
-    if remaining is not None and once:
-        code = {"empty": 0, "drained": 1, "signal": signalled()}[remaining.ended]
+        answer(remaining, _lines(remaining))
+        code = {"empty": 0, "drained": 1, "signal": signals.code}[remaining.ended] if once else 0
     leave(here, code)
-    click.get_current_context().exit(code)
+    end(code)
 
 
-@worker.command(
-    examples="""
-        windlass worker stop
-        windlass worker stop --within 5m
-    """,
-)
-@click.option(
-    "--within", type=span, default="45s", show_default=True, metavar="DURATION", help="Wait so long."
-)
+@worker.subcommand("""
+    windlass worker stop
+    windlass worker stop --within 5m
+""")
+@option("--within DURATION", "Wait so long.", type=span, default="45s", show_default=True)
 def stop(within: timedelta) -> None:
     """Stop the workers of this store that run on this machine, gently, and wait until they are gone."""
-    here = session()
-    result = here.ops().stop_local(within=within)
-    if here.json:
-        click.echo(encode(result))
-    elif not result.stopped and not result.left:
-        click.echo("no worker of this store runs on this machine")
-    for name in result.stopped if not here.json else ():
-        click.echo(f"{name}: stopped")
+    result = session().ops().stop_local(within=within)
+    lines = [f"{name}: stopped" for name in result.stopped]
+    none = "no worker of this store runs on this machine"
+    answer(result, lines or (() if result.left else none))
     for name in result.left:
         click.echo(f"windlass: {name} still runs; it goes on stopping", err=True)
-    if result.left:
-        click.get_current_context().exit(1)
+    end(int(bool(result.left)))
 
 
-@worker.command(
-    examples="""
-        windlass worker health
-        windlass worker health --all
-        windlass worker health --json
-    """,
-)
-@click.option("--all", "everything", is_flag=True, help="Those that stopped as well.")
+@worker.subcommand("""
+    windlass worker health
+    windlass worker health --all
+    windlass worker health --json
+""")
+@option("--all", "Those that stopped as well.", name="everything")
 def health(everything: bool) -> None:
     """Every worker and its last heartbeat; exit 0 if at least one is alive."""
-    here = session()
-    found = [each for each in here.ops().workers() if everything or each.info.state != "stopped"]
-    if here.json:
-        click.echo(encode({"workers": [worker_document(each) for each in found]}))
-    elif found:
-        head = ("WORKER", "STATE", "HEARTBEAT", "BUSY", "MEMORY", "DONE", "FAILED", "LATE", "TYPES")
-        click.echo("\n".join(here.screen.table(head, [_row(each) for each in found])))
-    else:
-        click.echo("no worker is running")
-    if not any(each.alive for each in found):
-        click.get_current_context().exit(1)
+    found = [each for each in session().ops().workers() if everything or each.info.state != "stopped"]
+    head = ("WORKER", "STATE", "HEARTBEAT", "BUSY", "MEMORY", "DONE", "FAILED", "LATE", "TYPES")
+    document = {"workers": [worker_document(each) for each in found]}
+    answer(document, table(head, map(_row, found), "no worker is running"))
+    end(int(not any(each.alive for each in found)))
 
 
 for _command in commands("workers/"):
@@ -198,21 +143,13 @@ for _command in commands("workers/"):
 COMMANDS = (worker,)
 
 
-def worker_flags(
-    app: str | None, concurrency: int | None, types: str | None, *, shell: bool | None, hang_limit: str | None
-) -> dict[str, object]:
+def worker_flags(app: str | None, given: Mapping[str, object]) -> dict[str, object]:
     """The flags that were given, by the names of their options."""
-    given = {
-        "app": app,
-        "worker.concurrency": concurrency,
-        "worker.types": types,
-        "worker.shell": shell,
-        "worker.hang_limit": hang_limit,
-    }
-    return {name: value for name, value in given.items() if value is not None}
+    flags = {"app": app, **{f"worker.{name}": value for name, value in given.items()}}
+    return {name: value for name, value in flags.items() if value is not None}
 
 
-def _row(each: WorkerHealth) -> list[Cell | str | int]:
+def _row(each: WorkerHealth) -> Row:
     info = each.info
     ended = info.state in ("stopped", "dead")
     state = info.state if ended or each.alive else "silent"
@@ -230,7 +167,7 @@ def _row(each: WorkerHealth) -> list[Cell | str | int]:
     ]
 
 
-def _told(remaining: Remaining) -> str:
+def _lines(remaining: Remaining) -> str:
     now = {"due": remaining.due, "processing": remaining.processing}
     why = {"signal": "stopped by a signal", "drained": "stopped by an operator"}.get(remaining.ended)
     if why is None:

@@ -70,11 +70,6 @@ def shown(key: ApiKey) -> KeyInfo:
     return msgspec.convert(key, KeyInfo, from_attributes=True)
 
 
-def _key_id(request_id: str) -> str:
-    """The id of a key: the same for the same request, if that has an id."""
-    return hashlib.sha256(request_id.encode()).hexdigest()[:12] if request_id else secrets.token_hex(6)
-
-
 def made(wish: KeyWish, key_id: str) -> tuple[NewApiKey, str]:
     """A key for that wish, checked, and its secret."""
     rate = DEFAULT_RATE if wish.rate is None else wish.rate
@@ -151,10 +146,13 @@ class AccessVerbs(Verbs):
     @Action(
         "POST keys", need=Need.ADMINISTER, command="keys create", own_command=True, status=201, past="made"
     )
-    def create_key(self, wish: KeyWish, *, by: str | None = None, why: Why = "") -> NewKey:
+    def create_key(self, wish: KeyWish, *, why: Why = "") -> NewKey:
         """Make an API key for a service. It is shown once: the store keeps only its digest."""
-        new, secret = made(wish, _key_id(self._request_id))
-        key = self.store.add_api_key(new, by=self._who(by), why=why)
+        asked = self._request_id
+        # The same for the same request, if that has an id.
+        key_id = hashlib.sha256(asked.encode()).hexdigest()[:12] if asked else secrets.token_hex(6)
+        new, secret = made(wish, key_id)
+        key = self.store.add_api_key(new, by=self._who, why=why)
         # If the same request was sent before, the secret went out with the first answer.
         return NewKey(**structs.asdict(shown(key)), key=secret if key.digest == new.digest else None)
 
@@ -181,13 +179,12 @@ class AccessVerbs(Verbs):
         after: Annotated[timedelta, Option("How long it stays valid, such as 1d.", "DURATION")] = timedelta(
             0
         ),
-        by: str | None = None,
         why: Why = "",
     ) -> KeyInfo:
         """End a key; servers follow within seconds."""
         if after > LONGEST:
             raise must_be("after", f"{after.days}d", f"at most {LONGEST.days}d")
-        return shown(self.store.revoke_api_key(key_id, after, by=self._who(by), why=why))
+        return shown(self.store.revoke_api_key(key_id, after, by=self._who, why=why))
 
     @Action("GET audit", need=Need.OPERATE, operation="show_audit")
     def audit(

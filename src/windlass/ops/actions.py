@@ -1,10 +1,11 @@
 """Declare operator actions: one declaration gives the command, the route, the remote call and the button.
 
-    @Action("POST jobs/{id}/discard", need=Need.OPERATE, states=DEAD, past="discarded")
-    def discard(self, name: JobName, *, tenant: Tenant = None, by: str | None = None, why: Why = "") -> Acted:
+    @Action("POST jobs/{id}/bury", bulk=True, danger=True, past="moved to the dead letters")
+    def bury(self, name: JobName, *, tenant: Tenant = None, why: Why = "") -> Acted:
 
-The first parameter fills the path. `by` names the person; over HTTP the API key does. `tenant` goes into the
-query, everything else into the body (into the query where there is no body).
+Who may only look may ask for what is a GET, and operators for all else, unless `need` says otherwise. The
+first parameter fills the path. `tenant` goes into the query, everything else into the body (into the
+query where there is no body).
 """
 
 from __future__ import annotations
@@ -36,8 +37,7 @@ import msgspec
 from windlass.clock import Clock, SystemClock
 from windlass.connect import Front, direct
 from windlass.errors import must_be
-from windlass.job import JobState
-from windlass.store.jobs import Counts
+from windlass.store.jobs import STATES, Counts
 from windlass.store.store import Store
 from windlass.wakeup import Wakeup
 
@@ -153,13 +153,10 @@ class Action:
         self,
         route: str,
         *,
-        need: Need,
-        states: Sequence[JobState] = (),
+        need: Need | None = None,
         bulk: bool = False,
         danger: bool = False,
         past: str = "",
-        participle: str = "",
-        within: str = "",
         command: str | None = None,
         examples: str = "",
         answers: Sequence[str] = (),
@@ -171,14 +168,13 @@ class Action:
         own_command: bool | None = None,
     ) -> None:
         self.method, self.path = route.split(" ")
-        self.need = need
-        self.states = tuple(states)
+        self.on_job = self.path.startswith("jobs/{")
+        self.need = need or (Need.SEE if self.method == "GET" else Need.OPERATE)
         # Whether it can be done to every job that a filter chooses.
         self.bulk = bulk
         self.danger = danger
         # What has become of the job or thing: "cancelled"; may name parameters in braces.
         self.past = past
-        self._participle = participle
         self.examples = examples
         # Names for an answer that is no object: the last one is the answer's, one before it the target's.
         self.answers = tuple(answers)
@@ -191,12 +187,27 @@ class Action:
         self.own_route = own_route
         self.own_command = self.method == "GET" if own_command is None else own_command
         self._operation = operation
-        self._within = within
+        # The verbs on operations and schedules are in sets of their own.
+        noun = self.path.partition("/")[0]
+        self._within = noun if noun in ("operations", "schedules") else ""
         self._command = command
 
     def __call__(self, function: Callable[Concatenate[V, P], R]) -> Callable[Concatenate[V, P], R]:
         """The method, done elsewhere if its verbs are remote."""
-        self.function = function
+        self.function, self.name = function, function.__name__
+        words = f"{self._within.removesuffix('s')} {self.name}".strip()
+        # The words of its command; empty: it has none.
+        self.command = words if self._command is None else self._command
+        # What the HTTP contract calls it: pause_type, pause_schedule.
+        noun = self.path.partition("/")[0].removesuffix("s")
+        self.operation = self._operation or (self.name if "_" in self.name else f"{self.name}_{noun}")
+        self.description = inspect.getdoc(function) or ""
+        self.summary = self.description.partition("\n")[0].rstrip(".")
+        # As in "cannot be cancelled".
+        self.participle = _PARTICIPLES.get(self.name) or f"{self.name.removesuffix('e')}ed"
+        # The states of jobs that it is for.
+        changes_job = self.on_job and self.method != "GET"
+        self.states = STATES.get(self.name, STATES["edit"]) if changes_job else ()
         ACTIONS[self.command or self.name] = self
 
         @wraps(function)
@@ -207,44 +218,6 @@ class Action:
             return answer
 
         return run
-
-    @property
-    def name(self) -> str:
-        """Its function's name."""
-        return self.function.__name__
-
-    @property
-    def command(self) -> str:
-        """The words of its command; empty: it has none."""
-        if self._command is not None:
-            return self._command
-        return f"{self._within.removesuffix('s')} {self.name}".strip()
-
-    @property
-    def operation(self) -> str:
-        """What the HTTP contract calls it: pause_type, pause_schedule."""
-        noun = self.path.partition("/")[0].removesuffix("s")
-        return self._operation or (self.name if "_" in self.name else f"{self.name}_{noun}")
-
-    @cached_property
-    def description(self) -> str:
-        """Its docstring."""
-        return inspect.getdoc(self.function) or ""
-
-    @property
-    def summary(self) -> str:
-        """The docstring's first line."""
-        return self.description.partition("\n")[0].rstrip(".")
-
-    @property
-    def participle(self) -> str:
-        """As in "cannot be cancelled"."""
-        return self._participle or f"{self.name.removesuffix('e')}ed"
-
-    @property
-    def on_job(self) -> bool:
-        """Whether its path names a job."""
-        return self.path.startswith("jobs/{")
 
     @cached_property
     def returns(self) -> Any:
@@ -258,8 +231,8 @@ class Action:
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
-        """What it takes besides its target, the tenant and who acts."""
-        return tuple(each for each in self.everything if each is not self.target and each.name not in _APART)
+        """What it takes besides its target and the tenant."""
+        return tuple(each for each in self.everything if each is not self.target and each.name != "tenant")
 
     @cached_property
     def takes_tenant(self) -> bool:
@@ -292,7 +265,7 @@ class Action:
         return self.past.format_map(dict(arguments))
 
 
-_APART = ("tenant", "by")
+_PARTICIPLES = {"cancel": "cancelled", "bury": "buried", "priority": "given another priority"}
 # By the words of their commands, in the order of declaration.
 ACTIONS: dict[str, Action] = {}
 
@@ -343,8 +316,10 @@ class Verbs:
         """The store itself; Refused where only a server can be reached."""
         return direct(self.front)
 
-    def _who(self, by: str | None) -> str:
-        return by or self._by or _system_user()
+    @cached_property
+    def _who(self) -> str:
+        """Who acts, for the records."""
+        return self._by or _system_user()
 
     def _wake(self) -> None:
         if self._wakeup is not None:

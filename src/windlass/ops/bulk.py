@@ -12,11 +12,10 @@ import msgspec
 
 from windlass.clock import uuid7
 from windlass.errors import JobNotFound, must_be
-from windlass.ops.actions import Action, Count, Need, Option, Verbs, Why, bulk_action
+from windlass.ops.actions import Action, Count, Option, Verbs, Why, bulk_action
 from windlass.ops.carrier import Carrier
-from windlass.ops.jobs import JobVerbs
 from windlass.ops.search import WITHIN, count_within
-from windlass.ops.verdict import Cause, Finding
+from windlass.ops.verdict import Cause, Finding, finding
 from windlass.pace import Pace
 from windlass.store.jobs import Filter
 from windlass.store.operations import NewOperation, Operation, State
@@ -59,8 +58,6 @@ class Operations(Verbs):
 
     @Action(
         "GET operations",
-        need=Need.SEE,
-        within="operations",
         operation="list_operations",
         answers=("operations",),
         schema="OperationsDocument",
@@ -72,7 +69,7 @@ class Operations(Verbs):
         """
         return [each for each in self.store.operations(limit=limit) if self._is_visible(each)]
 
-    @Action("GET operations/{id}", need=Need.SEE, within="operations")
+    @Action("GET operations/{id}")
     def show(self, operation_id: OperationName) -> Operation:
         """One operation and how far it has come."""
         found = self.store.operation(operation_id)
@@ -83,16 +80,15 @@ class Operations(Verbs):
     def _is_visible(self, operation: Operation) -> bool:
         return self._tenant in (None, operation.filter.get("tenant"))
 
-    def _steer(self, operation_id: str, state: State, by: str | None, why: str) -> Operation:
+    def _steer(self, operation_id: str, state: State, why: str) -> Operation:
         found = self.show(operation_id)
-        return self.store.steer_operation(found.id, state, by=self._who(by), why=why)
+        return self.store.steer_operation(found.id, state, by=self._who, why=why)
 
     def count(self, action: str, where: Filter, *, limit: int | None = None) -> Bulk:
         """Count the jobs that an action would reach, for at most two seconds."""
         where = narrowed(action, where, limit)
-        matched, all_of_them = count_within(
-            self.store, where, limit=limit or MOST_COUNTED, within=WITHIN, clock=self._clock
-        )
+        most = limit or MOST_COUNTED
+        matched, all_of_them = count_within(self.store, where, limit=most, within=WITHIN, clock=self._clock)
         # A limit that is reached is no lower bound.
         more = not all_of_them and matched != limit
         return Bulk(verb=action, dry_run=True, matched=matched, at_least=more)
@@ -127,7 +123,7 @@ class Operations(Verbs):
             at_least=counted.at_least,
             why=why,
         )
-        return self.store.start_operation(new, by=self._who(None))
+        return self.store.start_operation(new, by=self._who)
 
     def follow(self, operation_id: str, progress: Callable[[Operation], None] = lambda _: None) -> Operation:
         """Come back when an operation has ended; carry it here while no other process does."""
@@ -151,76 +147,38 @@ class Operations(Verbs):
 
     @Action(
         "POST operations/{id}/pause",
-        need=Need.OPERATE,
         past="paused",
-        within="operations",
         examples='windlass operation pause ID --why "the mail server is slow"',
     )
-    def pause(self, operation_id: OperationName, *, by: str | None = None, why: Why = "") -> Operation:
+    def pause(self, operation_id: OperationName, *, why: Why = "") -> Operation:
         """Hold an operation where it is."""
-        return self._steer(operation_id, State.PAUSED, by, why)
+        return self._steer(operation_id, State.PAUSED, why)
 
-    @Action(
-        "POST operations/{id}/resume",
-        need=Need.OPERATE,
-        past="resumed",
-        within="operations",
-        examples="windlass operation resume ID",
-    )
-    def resume(self, operation_id: OperationName, *, by: str | None = None, why: Why = "") -> Operation:
+    @Action("POST operations/{id}/resume", past="resumed", examples="windlass operation resume ID")
+    def resume(self, operation_id: OperationName, *, why: Why = "") -> Operation:
         """Let a paused operation go on from its place."""
-        return self._steer(operation_id, State.RUNNING, by, why)
+        return self._steer(operation_id, State.RUNNING, why)
 
     @Action(
         "POST operations/{id}/stop",
-        need=Need.OPERATE,
         danger=True,
         past="stopped",
-        within="operations",
         examples='windlass operation stop ID --why "wrong filter"',
     )
-    def stop(self, operation_id: OperationName, *, by: str | None = None, why: Why = "") -> Operation:
+    def stop(self, operation_id: OperationName, *, why: Why = "") -> Operation:
         """End an operation for good. What it has done stays done."""
-        return self._steer(operation_id, State.STOPPED, by, why)
-
-
-class BulkVerbs(JobVerbs):
-    """One action for many jobs, and its answer when it is through."""
-
-    operations: Operations
-
-    def bulk(
-        self,
-        verb: str,
-        where: Filter,
-        *,
-        limit: int | None = None,
-        dry_run: bool = False,
-        rate: float | None = None,
-        progress: Callable[[int], None] = lambda _: None,
-        why: str = "",
-        **arguments: Any,
-    ) -> Bulk:
-        """Start an operation and wait for its end; a dry run only counts, for at most two seconds.
-
-        `progress` gets the number of jobs reached so far.
-        """
-        if dry_run:
-            return self.operations.count(verb, where, limit=limit)
-        begun = self.operations.start(verb, where, limit=limit, rate=rate, why=why, **arguments)
-        ended = self.operations.follow(begun.id, lambda found: progress(found.reached.matched))
-        return summed_up(ended)
+        return self._steer(operation_id, State.STOPPED, why)
 
 
 def operation_findings(found: Iterable[Operation], now: datetime) -> list[Finding]:
     """Operations that run and have not moved for ten minutes: no process carries them."""
     return [
-        Finding(
-            cause=Cause.OPERATION,
+        finding(
+            Cause.OPERATION,
+            f"Operation {each.id} ({each.action}) makes no progress",
+            f"windlass operation show {each.id} --follow",
+            each.updated_at,
             grave=False,
-            sentence=f"Operation {each.id} ({each.action}) makes no progress",
-            since=each.updated_at,
-            mend=f"windlass operation show {each.id} --follow",
         )
         for each in found
         if each.state is State.RUNNING and now - each.updated_at > _STALLED
@@ -229,15 +187,9 @@ def operation_findings(found: Iterable[Operation], now: datetime) -> list[Findin
 
 def summed_up(operation: Operation) -> Bulk:
     """What became of the jobs of an operation."""
+    found = {"operation": operation.id, "state": operation.state, "error": operation.error}
     reached = msgspec.structs.asdict(operation.reached)
-    return Bulk(
-        verb=operation.action,
-        dry_run=False,
-        operation=operation.id,
-        state=operation.state,
-        error=operation.error,
-        **reached,
-    )
+    return Bulk(verb=operation.action, dry_run=False, **found, **reached)
 
 
 def narrowed(action: str, where: Filter, limit: int | None) -> Filter:

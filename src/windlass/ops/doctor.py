@@ -32,7 +32,7 @@ class Level(StrEnum):
     BAD = "bad"
 
 
-class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+class Diagnosis(msgspec.Struct, frozen=True):
     """One thing that was looked at, and what mends it if it is not well."""
 
     name: str
@@ -95,20 +95,7 @@ def diagnoses(found: Checkup) -> list[Diagnosis]:
     """Every thing that was looked at, in the order in which a person should read them."""
     store = (_settings, _schema, _clock, _room, _retention, _database, _transaction)
     who = (_fleet, _upkeep, _leases, _listening)
-    parts = (*store, *who, _jobs, _operations, _untaken, _versions, _unread, _starved, _verified)
-    return [each for part in parts for each in part(found)]
-
-
-def _ok(name: str, sentence: str) -> Diagnosis:
-    return Diagnosis(name=name, level=Level.OK, sentence=sentence)
-
-
-def _warn(name: str, sentence: str, mend: str | None = None) -> Diagnosis:
-    return Diagnosis(name=name, level=Level.WARNING, sentence=sentence, mend=mend)
-
-
-def _bad(name: str, sentence: str, mend: str | None = None) -> Diagnosis:
-    return Diagnosis(name=name, level=Level.BAD, sentence=sentence, mend=mend)
+    return [each for part in (*store, *who, _jobs, _findings) for each in part(found)]
 
 
 # --- the store ----------------------------------------------------------------------------------
@@ -116,120 +103,115 @@ def _bad(name: str, sentence: str, mend: str | None = None) -> Diagnosis:
 
 def _settings(found: Checkup) -> Iterator[Diagnosis]:
     for problem in found.settings.problems:
-        name = problem.partition(" ")[0]
-        yield _bad("settings", f"{problem}; it is not used", f"windlass config set {name} --reset")
+        reset = f"windlass config set {problem.partition(' ')[0]} --reset"
+        yield Diagnosis("settings", Level.BAD, f"{problem}; it is not used", reset)
     if not found.settings.problems:
-        yield _ok("settings", f"{len(found.settings.values)} set at run time, all of them usable")
+        text = f"{len(found.settings.values)} set at run time, all of them usable"
+        yield Diagnosis("settings", Level.OK, text)
 
 
 def _schema(found: Checkup) -> Iterator[Diagnosis]:
     status = found.status
     if status.moved_to is not None:
-        yield _bad("schema", f"its jobs are in another store: {status.moved_to}", "use that one")
+        text = f"its jobs are in another store: {status.moved_to}"
+        yield Diagnosis("schema", Level.BAD, text, "use that one")
     if status.invalid_indexes:
-        names = ", ".join(status.invalid_indexes)
-        yield _bad("schema", f"half-made indexes slow down what needs them: {names}", "windlass db migrate")
+        text = f"half-made indexes slow down what needs them: {', '.join(status.invalid_indexes)}"
+        yield Diagnosis("schema", Level.BAD, text, "windlass db migrate")
     if status.schema > status.newest_schema:
-        yield _warn(
-            "schema",
-            f"the store has schema {status.schema} of a newer release; this one knows {status.newest_schema}",
-            "install the newer release here as well",
-        )
+        newer = f"the store has schema {status.schema} of a newer release"
+        text = f"{newer}; this one knows {status.newest_schema}"
+        yield Diagnosis("schema", Level.WARNING, text, "install the newer release here as well")
     elif not status.invalid_indexes:
-        yield _ok("schema", f"{status.schema}, the newest that this release knows")
+        yield Diagnosis("schema", Level.OK, f"{status.schema}, the newest that this release knows")
 
 
 def _clock(found: Checkup) -> Iterator[Diagnosis]:
     apart = abs(found.here - found.seen.now)
-    told = f"the store's clock and this machine's are {apart.total_seconds():.1f} s apart"
+    text = f"the store's clock and this machine's are {apart.total_seconds():.1f} s apart"
     if apart > _APART:
-        yield _bad("clock", told, "set both by NTP")
+        yield Diagnosis("clock", Level.BAD, text, "set both by NTP")
     else:
-        yield _ok("clock", told)
+        yield Diagnosis("clock", Level.OK, text)
 
 
 def _room(found: Checkup) -> Iterator[Diagnosis]:
     room, log = found.database.disk_free_bytes, found.database.wal_bytes
+    taken = f"the store takes {_size(found.database.size_bytes)}"
     if room is None:
-        yield _ok("disk", f"the store takes {_size(found.database.size_bytes)}; its disk is the server's")
+        yield Diagnosis("disk", Level.OK, f"{taken}; its disk is the server's")
     elif room < _LEAST_ROOM:
         text = f"only {_size(room)} are left on the store's disk: free some; old records can be deleted"
-        yield _bad("disk", text, "windlass db prune")
+        yield Diagnosis("disk", Level.BAD, text, "windlass db prune")
     else:
-        yield _ok("disk", f"the store takes {_size(found.database.size_bytes)}, {_size(room)} are free")
+        yield Diagnosis("disk", Level.OK, f"{taken}, {_size(room)} are free")
     if log is not None and log > _MUCH_LOG:
-        yield _bad(
-            "wal",
-            f"the write-ahead log has grown to {_size(log)}: somebody has read the file for long",
-            "end that program; the log then shrinks by itself",
-        )
+        text = f"the write-ahead log has grown to {_size(log)}: somebody has read the file for long"
+        yield Diagnosis("wal", Level.BAD, text, "end that program; the log then shrinks by itself")
 
 
 def _retention(found: Checkup) -> Iterator[Diagnosis]:
-    kept = found.settings.keep_ended
-    records = (
-        ("record", found.oldest, kept),
-        ("dead letter", found.oldest_dead, found.settings.keep_dead),
-    )
-    late = False
-    for what, since, keep in records:
+    kept, late = found.settings.keep_ended, False
+    dead = ("dead letter", found.oldest_dead, found.settings.keep_dead)
+    for what, since, keep in (("record", found.oldest, kept), dead):
         past = timedelta(0) if since is None else found.seen.now - since - keep
         if past > _LATE_RECORDS:
             late = True
-            told = f"the oldest {what} is {span(past)} past its retention of {span(keep)}: nobody prunes"
-            yield _warn("retention", told, "windlass db prune, or let a worker or a server run for longer")
+            text = f"the oldest {what} is {span(past)} past its retention of {span(keep)}: nobody prunes"
+            prune = "windlass db prune, or let a worker or a server run for longer"
+            yield Diagnosis("retention", Level.WARNING, text, prune)
     if not late:
-        yield _ok("retention", f"no record is kept for much longer than {span(kept)}")
+        yield Diagnosis("retention", Level.OK, f"no record is kept for much longer than {span(kept)}")
 
 
 def _database(found: Checkup) -> Iterator[Diagnosis]:
     health = found.database
     wrong = [each for each in health.settings if each.wanted is not None]
     for each in wrong:
-        yield _bad(
-            "database",
-            f"{each.name} is {each.value}: jobs may be lost or the tables grow without end",
-            f"alter system set {each.name} = '{each.wanted}'"
-            if health.kind == "postgresql"
-            else f"sqlite3 FILE 'pragma {each.name} = {each.wanted}'",
+        text = f"{each.name} is {each.value}: jobs may be lost or the tables grow without end"
+        server, file = (
+            f"alter system set {each.name} = '{each.wanted}'",
+            f"pragma {each.name} = {each.wanted}",
         )
+        mend = server if health.kind == "postgresql" else f"sqlite3 FILE '{file}'"
+        yield Diagnosis("database", Level.BAD, text, mend)
     if "can corrupt a file" in " ".join(health.notes):
-        yield _warn(
-            "database",
-            f"SQLite {health.version} can corrupt a file when other programs write to it; Windlass does not",
-            "pip install 'windlass[sqlite]'",
+        text = (
+            f"SQLite {health.version} can corrupt a file when other programs write to it; Windlass does not"
         )
+        yield Diagnosis("database", Level.WARNING, text, "pip install 'windlass[sqlite]'")
     elif not wrong:
-        yield _ok("database", f"{health.kind} {health.version}, its settings are safe")
+        yield Diagnosis("database", Level.OK, f"{health.kind} {health.version}, its settings are safe")
     for note in health.notes:
         if "network file system" in note:
-            yield _bad("database", note, "move the file to a disk of this machine")
+            yield Diagnosis("database", Level.BAD, note, "move the file to a disk of this machine")
         elif note.startswith("every user of this machine"):
             problem, _, remedy = note.partition(": run ")
-            yield _warn("permissions", problem, remedy.replace("`", ""))
+            yield Diagnosis("permissions", Level.WARNING, problem, remedy.replace("`", ""))
     dead = sum(each.dead_rows for each in health.tables)
     live = sum(each.rows for each in health.tables)
     if dead > max(_MANY_DEAD_ROWS, live):
-        yield _warn("vacuum", f"{dead:,} dead rows beside {live:,} live ones", "vacuum windlass.jobs")
+        text = f"{dead:,} dead rows beside {live:,} live ones"
+        yield Diagnosis("vacuum", Level.WARNING, text, "vacuum windlass.jobs")
     if health.sessions is not None and health.most_sessions is not None:
-        told = f"{health.sessions} of {health.most_sessions} connections are taken"
+        text = f"{health.sessions} of {health.most_sessions} connections are taken"
         if health.sessions > _NEARLY_ALL * health.most_sessions:
-            yield _bad("connections", told, "raise max_connections, or put a pooler before the server")
+            mend = "raise max_connections, or put a pooler before the server"
+            yield Diagnosis("connections", Level.BAD, text, mend)
         else:
-            yield _ok("connections", told)
+            yield Diagnosis("connections", Level.OK, text)
 
 
 def _transaction(found: Checkup) -> Iterator[Diagnosis]:
     oldest = found.database.oldest
     if oldest is not None and oldest.age > _LONG:
-        yield _bad(
-            "transactions",
+        text = (
             f"{oldest.holder} has been in a transaction for {oldest.age.total_seconds():.0f} s: what jobs "
-            "leave behind cannot be cleaned up meanwhile",
-            f"select pg_terminate_backend({oldest.pid})",
+            "leave behind cannot be cleaned up meanwhile"
         )
+        yield Diagnosis("transactions", Level.BAD, text, f"select pg_terminate_backend({oldest.pid})")
     elif found.database.kind == "postgresql":
-        yield _ok("transactions", "none is open for long")
+        yield Diagnosis("transactions", Level.OK, "none is open for long")
 
 
 # --- who works ----------------------------------------------------------------------------------
@@ -240,71 +222,67 @@ def _fleet(found: Checkup) -> Iterator[Diagnosis]:
     silent = [each for each in found.workers if not each.alive and each.info.state in _LIVING]
     gone = [each for each in found.workers if each.info.state == "dead" and each.silent_for < _A_DAY]
     for each in silent:
-        since = f"{each.silent_for.total_seconds():.0f} s"
-        yield _bad("workers", f"{each.info.id} has been silent for {since}", start_worker(each.info.types))
+        text = f"{each.info.id} has been silent for {each.silent_for.total_seconds():.0f} s"
+        yield Diagnosis("workers", Level.BAD, text, start_worker(each.info.types))
     if gone:
-        told = f"workers that died in the last day: {len(gone)}, {gone[0].info.id} the latest"
-        yield _warn("workers", told, "windlass worker health")
-    due = found.seen.counts[View.DUE]
-    unserved = [each for each in found.seen.types if each.counts[View.DUE] and not each.workers]
+        text = f"workers that died in the last day: {len(gone)}, {gone[0].info.id} the latest"
+        yield Diagnosis("workers", Level.WARNING, text, "windlass worker health")
+    due = [each for each in found.seen.types if each.counts[View.DUE]]
+    unserved = [each for each in due if not each.workers]
     if due and not alive:
-        start = start_worker(each.name for each in found.seen.types if each.counts[View.DUE])
-        yield _bad("workers", f"{_count(due, 'job')} due and no worker is running", start)
+        text = f"{_count(found.seen.counts[View.DUE], 'job')} due and no worker is running"
+        yield Diagnosis("workers", Level.BAD, text, start_worker(each.name for each in due))
     else:
         for kind in unserved:
-            told = (
+            text = (
                 f"{_count(kind.counts[View.DUE], 'job')} due of {kind.name}, which no worker serves "
                 f"(windlass cancel --type {kind.name} if the function was deleted)"
             )
-            yield _bad("workers", told, serve_type(kind.name))
+            yield Diagnosis("workers", Level.BAD, text, serve_type(kind.name))
     if not (silent or unserved):
-        yield _ok("workers", f"{_count(len(alive), 'worker')} alive")
+        yield Diagnosis("workers", Level.OK, f"{_count(len(alive), 'worker')} alive")
 
 
 def _upkeep(found: Checkup) -> Iterator[Diagnosis]:
-    late = list(_signalled(found, Cause.STOPPED))
-    for told, _ in late:
-        yield _bad(
-            "upkeep",
-            f"{told}: a thread of the workers stands still",
-            "windlass worker drain ID, one after the other, and start them anew",
-        )
+    late = [each for each in found.signals.findings if each.cause is Cause.STOPPED]
+    for each in late:
+        text = f"{lasting(each, found.signals.now)}: a thread of the workers stands still"
+        mend = "windlass worker drain ID, one after the other, and start them anew"
+        yield Diagnosis("upkeep", Level.BAD, text, mend)
     if not late and any(each.alive for each in found.workers):
-        told = ", ".join(each.name for each in found.signals.ticks)
-        yield _ok("upkeep", f"{told}: each succeeds as often as it should")
+        names = ", ".join(each.name for each in found.signals.ticks)
+        yield Diagnosis("upkeep", Level.OK, f"{names}: each succeeds as often as it should")
 
 
 def _leases(found: Checkup) -> Iterator[Diagnosis]:
-    alive = any(each.alive for each in found.workers)
-    soon = (
-        "a running worker takes back what is held within seconds"
-        if alive
-        else "no worker is there to take it back"
-    )
-    mend = None if alive else start_worker(each.name for each in found.seen.types)
-    level = Level.WARNING if alive else Level.BAD
+    if any(each.alive for each in found.workers):
+        level, mend = Level.WARNING, None
+        soon = "a running worker takes back what is held within seconds"
+    else:
+        level, mend = Level.BAD, start_worker(each.name for each in found.seen.types)
+        soon = "no worker is there to take it back"
     stuck = found.seen.counts[View.STUCK]
     if stuck:
         words = f"{_count(stuck, 'lease')} past {'its' if stuck == 1 else 'their'} end: {soon}"
-        yield Diagnosis(name="leases", level=level, sentence=words, mend=mend)
+        yield Diagnosis("leases", level, words, mend)
     if found.orphans:
         words = f"{_count(found.orphans, 'job')} held by workers that are gone: {soon}"
-        yield Diagnosis(name="orphans", level=level, sentence=words, mend=mend)
+        yield Diagnosis("orphans", level, words, mend)
     if not stuck and not found.orphans:
-        yield _ok("leases", "none has run out, and none is held by a worker that is gone")
+        text = "none has run out, and none is held by a worker that is gone"
+        yield Diagnosis("leases", Level.OK, text)
 
 
 def _listening(found: Checkup) -> Iterator[Diagnosis]:
     deaf = [each.info for each in found.workers if each.alive and each.info.deaf]
     if deaf:
         who = ", ".join(sorted({each.host for each in deaf}))
-        yield _warn(
-            "listener",
-            f"{_count(len(deaf), 'worker')} not notified of new jobs ({who}), which start within a second",
-            "say windlass_pooler=on in the database URL, if there is a transaction pooler",
-        )
+        text = f"{_count(len(deaf), 'worker')} not notified of new jobs ({who}), which start within a second"
+        mend = "say windlass_pooler=on in the database URL, if there is a transaction pooler"
+        yield Diagnosis("listener", Level.WARNING, text, mend)
     elif found.database.listeners is not None:
-        yield _ok("listener", f"{_count(found.database.listeners, 'session')} listening, nobody is deaf")
+        text = f"{_count(found.database.listeners, 'session')} listening, nobody is deaf"
+        yield Diagnosis("listener", Level.OK, text)
 
 
 # --- what waits ---------------------------------------------------------------------------------
@@ -315,26 +293,38 @@ def _jobs(found: Checkup) -> Iterator[Diagnosis]:
     waiting = seen.counts[View.DUE]
     most = found.settings.soft_depth(ALL)
     if waiting > most:
-        yield _bad("depth", f"{_count(waiting, 'job')} due, more than {most:,}", "windlass top")
+        text = f"{_count(waiting, 'job')} due, more than {most:,}"
+        yield Diagnosis("depth", Level.BAD, text, "windlass top")
     else:
-        yield _ok("depth", f"{_count(waiting, 'job')} due, at most {most:,} are expected")
+        text = f"{_count(waiting, 'job')} due, at most {most:,} are expected"
+        yield Diagnosis("depth", Level.OK, text)
     for each in seen.types:
         if each.paused is not None:
-            since = f"{each.paused.at:%Y-%m-%d %H:%M} UTC"
-            told = f"{each.name} is paused by {each.paused.by} since {since}"
-            yield _warn("pauses", told, f"windlass resume {each.name}")
+            text = f"{each.name} is paused by {each.paused.by} since {each.paused.at:%Y-%m-%d %H:%M} UTC"
+            yield Diagnosis("pauses", Level.WARNING, text, f"windlass resume {each.name}")
         if each.breaker is not None and each.breaker.open:
-            told = f"the circuit breaker of {each.name} is open since {each.breaker.at:%Y-%m-%d %H:%M} UTC"
-            yield _warn("breakers", told, f"windlass breaker {each.name} close")
+            text = f"the circuit breaker of {each.name} is open since {each.breaker.at:%Y-%m-%d %H:%M} UTC"
+            yield Diagnosis("breakers", Level.WARNING, text, f"windlass breaker {each.name} close")
     dead = seen.counts[JobState.DEAD]
     if dead:
         old = f", {found.expired:,} of them too old to run (max_age)" if found.expired else ""
-        told = f"{_count(dead, 'job')} in the dead letters{old}"
-        yield _warn("dead letters", told, "windlass dlq list --group")
+        text = f"{_count(dead, 'job')} in the dead letters{old}"
+        yield Diagnosis("dead letters", Level.WARNING, text, "windlass dlq list --group")
     else:
-        yield _ok("dead letters", "there are none")
-    for told, mend in _signalled(found, Cause.REPLAYED):
-        yield _warn("dead letters", told, mend)
+        yield Diagnosis("dead letters", Level.OK, "there are none")
+
+
+def _findings(found: Checkup) -> Iterator[Diagnosis]:
+    """What the verdict and the signals have found, each cause under its name here."""
+    verdict = found.seen.verdict
+    findings = {"verdict": () if verdict is None else verdict.findings, "signals": found.signals.findings}
+    for cause, source, name, level in _FOUND:
+        for each in findings[source]:
+            if each.cause is cause:
+                mend = "start workers of the newer release" if cause is Cause.VERSION else each.mend
+                yield Diagnosis(name, level, lasting(each, found.signals.now), mend)
+        if cause is Cause.OPERATION:
+            yield from _untaken(found)
 
 
 def _untaken(found: Checkup) -> Iterator[Diagnosis]:
@@ -342,45 +332,9 @@ def _untaken(found: Checkup) -> Iterator[Diagnosis]:
         # Those that nobody serves, or that are held back, have diagnoses of their own.
         if each.why in _UNTAKEN:
             jobs, since = count(each.count, "job"), span(each.oldest)
-            told = f"{jobs} of {each.type} due for {since} and none runs: {_UNTAKEN[each.why]}"
+            text = f"{jobs} of {each.type} due for {since} and none runs: {_UNTAKEN[each.why]}"
             fix = f"windlass list --type {each.type} --state due --limit 1, then windlass explain ID"
-            yield _bad("untaken", told, fix)
-
-
-def _versions(found: Checkup) -> Iterator[Diagnosis]:
-    for each in found.seen.verdict.findings if found.seen.verdict is not None else ():
-        if each.cause is Cause.VERSION:
-            yield _bad("versions", lasting(each, found.signals.now), "start workers of the newer release")
-
-
-def _operations(found: Checkup) -> Iterator[Diagnosis]:
-    for each in found.seen.verdict.findings if found.seen.verdict is not None else ():
-        if each.cause is Cause.OPERATION:
-            yield _warn("operations", lasting(each, found.signals.now), each.mend)
-
-
-def _unread(found: Checkup) -> Iterator[Diagnosis]:
-    for told, mend in _signalled(found, Cause.UNREADABLE):
-        yield _bad("payloads", told, mend)
-
-
-def _starved(found: Checkup) -> Iterator[Diagnosis]:
-    for told, mend in _signalled(found, Cause.STARVED):
-        yield _bad("priorities", told, mend)
-
-
-def _verified(found: Checkup) -> Iterator[Diagnosis]:
-    for told, mend in _signalled(found, Cause.MISMATCH):
-        yield _bad("verification", told, mend)
-    for told, mend in _signalled(found, Cause.UNVERIFIED):
-        yield _warn("verification", told, mend)
-
-
-def _signalled(found: Checkup, cause: Cause) -> Iterator[tuple[str, str | None]]:
-    """What the signals say of one thing, and what mends it."""
-    for each in found.signals.findings:
-        if each.cause is cause:
-            yield lasting(each, found.signals.now), each.mend
+            yield Diagnosis("untaken", Level.BAD, text, fix)
 
 
 def _count(count: int, what: str) -> str:
@@ -404,3 +358,13 @@ _UNTAKEN = {
 _STEP = 1024
 _A_DAY = timedelta(days=1)
 _LIVING = ("running", "draining")
+# In the order in which they are told.
+_FOUND = (
+    (Cause.REPLAYED, "signals", "dead letters", Level.WARNING),
+    (Cause.OPERATION, "verdict", "operations", Level.WARNING),
+    (Cause.VERSION, "verdict", "versions", Level.BAD),
+    (Cause.UNREADABLE, "signals", "payloads", Level.BAD),
+    (Cause.STARVED, "signals", "priorities", Level.BAD),
+    (Cause.MISMATCH, "signals", "verification", Level.BAD),
+    (Cause.UNVERIFIED, "signals", "verification", Level.WARNING),
+)

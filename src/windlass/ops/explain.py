@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -17,8 +17,7 @@ from windlass.ops.search import WITHIN, find_within
 from windlass.ops.words import ago, at, clock, count, serve_type, span, start_worker, told_error
 from windlass.registry import SHELL
 from windlass.settings import ALL, KEY
-from windlass.store.explain import MOST_AHEAD, Ahead, Facts, Held
-from windlass.store.fleet import WorkerInfo
+from windlass.store.explain import MOST_AHEAD, Facts, Held
 from windlass.store.flow import Breaker, Pause
 from windlass.store.jobs import Filter, Page
 from windlass.store.oncall import DatabaseHealth, DeadGroups
@@ -58,7 +57,7 @@ class Link(msgspec.Struct, frozen=True):
     name: str
 
 
-class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+class Explanation(msgspec.Struct, frozen=True):
     """The answer: one sentence, and where to look. `also`: what would stand in its way next."""
 
     sentence: str
@@ -73,7 +72,16 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     also: tuple[str, ...] = ()
 
 
-def pending(facts: Facts) -> Iterator[Explanation]:
+def explain(facts: Facts) -> Explanation:
+    """What holds the job back first; what would come next stands beside it."""
+    say = {JobState.PROCESSING: _running, JobState.DEAD: _dead}.get(facts.job.state, _ended)
+    if facts.job.state is not JobState.PENDING:
+        return say(facts)
+    first, *others = _pending(facts)
+    return msgspec.structs.replace(first, also=tuple(each.sentence for each in others))
+
+
+def _pending(facts: Facts) -> Iterator[Explanation]:
     """What a job that waits waits for."""
     view = facts.job.view(facts.now)
     if facts.unread is not None:
@@ -84,7 +92,11 @@ def pending(facts: Facts) -> Iterator[Explanation]:
         return
     if view is not View.DUE:
         yield _later(facts, retrying=view is View.RETRYING)
-    blocked = list(_shut(facts))
+    blocked = []
+    if facts.pause is not None:
+        blocked.append(_paused(facts.pause))
+    if facts.breaker is not None and facts.breaker.open:
+        blocked.append(_broken(facts, facts.breaker))
     yield from blocked
     serving = [each for each in fleet(facts) if each.takes(facts.job.type)]
     able = [each for each in serving if each.info.knows(facts.job.type) >= facts.job.schema_version]
@@ -104,7 +116,7 @@ def _waiting(facts: Facts) -> Explanation:
     parents = facts.parents
     if not parents:
         words = "waits for other jobs, all of which have ended by now: it is let go within a minute"
-        return Explanation(sentence=words, cause=Cause.DEPENDENCY)
+        return Explanation(words, Cause.DEPENDENCY)
     stood = [each for each in parents if each.state is JobState.DEAD]
     first = (stood or list(parents))[0]
     state = "gone" if first.state is None else first.state.value
@@ -113,9 +125,9 @@ def _waiting(facts: Facts) -> Explanation:
     if stood:
         words += "; a dead one must be replayed first"
     return Explanation(
-        sentence=words,
-        cause=Cause.DEPENDENCY,
-        link=Link("job", first.id),
+        words,
+        Cause.DEPENDENCY,
+        Link("job", first.id),
         since=facts.job.enqueued_at,
         blockers=tuple(each.id for each in parents),
         mend=f"windlass replay {first.id}" if stood else None,
@@ -125,39 +137,20 @@ def _waiting(facts: Facts) -> Explanation:
 def _later(facts: Facts, *, retrying: bool) -> Explanation:
     job = facts.job
     when = f"{clock(job.run_at)} (in {span(job.run_at - facts.now)})"
-    if not retrying:
-        words = f"scheduled for {when}"
-        cause, since = Cause.SCHEDULED, job.enqueued_at
-    else:
+    words, cause, since = f"scheduled for {when}", Cause.SCHEDULED, job.enqueued_at
+    if retrying:
         failed = f"after {told_error(job.error)}" if job.error else "after it was put off"
         words = f"attempt {job.attempts + 1} of {job.max_attempts} comes at {when}, {failed}"
         cause, since = Cause.RETRY, job.updated_at
-    return Explanation(
-        sentence=words,
-        cause=cause,
-        link=Link("job", job.id),
-        since=since,
-        until=job.run_at,
-        mend=f"windlass replay {job.id}",
-    )
-
-
-def _shut(facts: Facts) -> Iterator[Explanation]:
-    if facts.pause is not None:
-        yield _paused(facts.pause)
-    if facts.breaker is not None and facts.breaker.open:
-        yield _broken(facts, facts.breaker)
+    mend = f"windlass replay {job.id}"
+    return Explanation(words, cause, Link("job", job.id), since, job.run_at, mend=mend)
 
 
 def _paused(pause: Pause) -> Explanation:
     why = f" ({pause.why})" if pause.why else ""
-    return Explanation(
-        sentence=f"{pause.type} is paused by {pause.by} since {clock(pause.at)}{why}",
-        cause=Cause.PAUSED,
-        link=Link("type", pause.type),
-        since=pause.at,
-        mend=f"windlass resume {pause.type}",
-    )
+    words = f"{pause.type} is paused by {pause.by} since {clock(pause.at)}{why}"
+    mend = f"windlass resume {pause.type}"
+    return Explanation(words, Cause.PAUSED, Link("type", pause.type), pause.at, mend=mend)
 
 
 def _broken(facts: Facts, breaker: Breaker) -> Explanation:
@@ -176,15 +169,9 @@ def _broken(facts: Facts, breaker: Breaker) -> Explanation:
         # Further ahead is what was set before, or the time of a clock that was set back.
         until = min(until, facts.now + facts.probe) if facts.probe else until
         words += f"; the next probe may start {at(until, facts.now)}"
-    return Explanation(
-        sentence=words,
-        cause=Cause.BREAKER,
-        link=Link("breaker", breaker.name),
-        since=breaker.at,
-        until=until,
-        blockers=blockers,
-        mend=f"windlass breaker {facts.job.type} {'auto' if breaker.by_hand else 'close'}",
-    )
+    mend = f"windlass breaker {facts.job.type} {'auto' if breaker.by_hand else 'close'}"
+    link = Link("breaker", breaker.name)
+    return Explanation(words, Cause.BREAKER, link, breaker.at, until, blockers, mend)
 
 
 # How a shell job that no worker takes is told of.
@@ -193,48 +180,32 @@ START_SHELL = "start a worker with --shell"
 
 def _no_worker(facts: Facts) -> Explanation:
     job = facts.job
-    shell = job.type == SHELL
-    last = _last_seen([each for each in facts.workers if each.serves(job.type)])
-    if last is None or last.beat_at is None:
-        seen, link = "none has been seen lately", Link("type", job.type)
-    else:
+    served = [each for each in facts.workers if each.serves(job.type) and each.beat_at is not None]
+    last = max(served, key=lambda each: each.beat_at or facts.now, default=None)
+    since = None if last is None else last.beat_at
+    seen, link = "none has been seen lately", Link("type", job.type)
+    if last is not None and since is not None:
         drains = last.state == "draining" and health_of(last, facts.now).alive
-        how = (
-            "finishes what it runs and takes no more"
-            if drains
-            else f"was seen {ago(last.beat_at, facts.now)}"
-        )
+        how = "finishes what it runs and takes no more" if drains else f"was seen {ago(since, facts.now)}"
         seen, link = f"the last one, {last.id}, {how}", Link("worker", last.id)
-    return Explanation(
-        sentence=f"no running worker serves {job.type}; {seen}" + (f": {START_SHELL}" if shell else ""),
-        cause=Cause.NO_WORKER,
-        link=link,
-        since=None if last is None else last.beat_at,
-        mend=serve_type(job.type),
-    )
+    words = f"no running worker serves {job.type}; {seen}"
+    words += f": {START_SHELL}" if job.type == SHELL else ""
+    return Explanation(words, Cause.NO_WORKER, link, since, mend=serve_type(job.type))
 
 
 def _too_new(facts: Facts, serving: Sequence[WorkerHealth]) -> Explanation:
     job = facts.job
-    known = max(each.info.knows(job.type) for each in serving)
+    newest = max(serving, key=lambda each: each.info.knows(job.type)).info
     words = (
         f"its payload is of version {job.schema_version}, and the running workers of {job.type} know "
-        f"versions up to {known}: it waits for a worker with newer code"
+        f"versions up to {newest.knows(job.type)}: it waits for a worker with newer code"
     )
     mend = None
     if job.type == SHELL:
-        words = (
-            f"it came over HTTP, and the running workers take commands of this machine alone: {START_SHELL}"
-        )
+        alone = "the running workers take commands of this machine alone"
+        words = f"it came over HTTP, and {alone}: {START_SHELL}"
         mend = serve_type(job.type)
-    newest = max(serving, key=lambda each: each.info.knows(job.type))
-    return Explanation(
-        sentence=words,
-        cause=Cause.VERSION,
-        link=Link("worker", newest.info.id),
-        since=job.enqueued_at,
-        mend=mend,
-    )
+    return Explanation(words, Cause.VERSION, Link("worker", newest.id), job.enqueued_at, mend=mend)
 
 
 def _unread(facts: Facts, unread: Unread) -> Explanation:
@@ -244,60 +215,40 @@ def _unread(facts: Facts, unread: Unread) -> Explanation:
     words = f"another release of the application made it, and a worker could not read it: {unread.problem}"
     if able:
         words += f"; a worker that has not tried takes it within seconds ({able[0].id})"
-        return Explanation(
-            sentence=words, cause=Cause.UNREADABLE, link=Link("worker", able[0].id), since=unread.since
-        )
+        return Explanation(words, Cause.UNREADABLE, Link("worker", able[0].id), unread.since)
     words += (
         "; no running worker can read it: deploy a release that can, edit its payload "
         f"(windlass edit {job.id} --payload JSON), or bury it"
     )
-    return Explanation(
-        sentence=words,
-        cause=Cause.UNREADABLE,
-        link=Link("type", job.type),
-        since=unread.since,
-        until=None if job.run_at >= WAITING_AT else job.run_at,
-        mend=f"windlass bury {job.id}",
-    )
+    until = None if job.run_at >= WAITING_AT else job.run_at
+    mend = f"windlass bury {job.id}"
+    return Explanation(words, Cause.UNREADABLE, Link("type", job.type), unread.since, until, mend=mend)
 
 
 def _limits(facts: Facts) -> Iterator[Explanation]:
     for held in facts.held:
+        link, named, command = Link("limit", held.name), _named(held.name), _limit_command(held.name)
         most = held.limit.concurrency
         if most is not None and held.running >= most:
-            yield _full(held, most)
+            words = f"{named} may have {count(most, 'job')} running at once, and {_held_by(held)}"
+            mend = f"{command} --concurrency none"
+            yield Explanation(words, Cause.LIMIT, link, blockers=held.jobs, mend=mend)
         if held.token_at is not None:
-            rate = held.limit.rate
-            yield Explanation(
-                sentence=f"{_named(held.name)} may start {rate}, and the next token comes "
-                f"{at(held.token_at, facts.now)}",
-                cause=Cause.RATE,
-                link=Link("limit", held.name),
-                until=held.token_at,
-                mend=f"{_limit_command(held.name)} --rate none",
-            )
+            comes = f"the next token comes {at(held.token_at, facts.now)}"
+            words = f"{named} may start {held.limit.rate}, and {comes}"
+            yield Explanation(words, Cause.RATE, link, until=held.token_at, mend=f"{command} --rate none")
     tenant = facts.tenant
     most = None if tenant is None else tenant.limit.per_tenant
     if tenant is not None and most is not None and tenant.running >= most:
-        who = f"tenant {facts.job.tenant}" if facts.job.tenant else "jobs without a tenant"
-        yield Explanation(
-            sentence=f"{count(tenant.running, 'job')} of {facts.job.type} may run at once for {who}, and "
-            f"{_held_by(tenant)}",
-            cause=Cause.TENANT_LIMIT,
-            link=Link("limit", tenant.name),
-            blockers=tenant.jobs,
-            mend=f"{_limit_command(tenant.name)} --tenant-concurrency none",
-        )
+        running = f"{count(tenant.running, 'job')} of {facts.job.type}"
+        words = f"{running} may run at once for {_tenant(facts.job)}, and {_held_by(tenant)}"
+        mend = f"{_limit_command(tenant.name)} --tenant-concurrency none"
+        link = Link("limit", tenant.name)
+        yield Explanation(words, Cause.TENANT_LIMIT, link, blockers=tenant.jobs, mend=mend)
 
 
-def _full(held: Held, most: int) -> Explanation:
-    return Explanation(
-        sentence=f"{_named(held.name)} may have {count(most, 'job')} running at once, and {_held_by(held)}",
-        cause=Cause.LIMIT,
-        link=Link("limit", held.name),
-        blockers=held.jobs,
-        mend=f"{_limit_command(held.name)} --concurrency none",
-    )
+def _tenant(job: Job) -> str:
+    return f"tenant {job.tenant}" if job.tenant else "jobs without a tenant"
 
 
 def _held_by(held: Held) -> str:
@@ -310,75 +261,47 @@ def _held_by(held: Held) -> str:
 
 def _in_line(facts: Facts, able: Sequence[WorkerHealth], *, blocked: bool) -> Iterator[Explanation]:
     """Where it stands in the queue. Of a job that something blocks, nobody can say when it starts."""
-    ahead = facts.ahead
+    job, ahead = facts.job, facts.ahead
     slots = sum(each.info.slots for each in able)
     busy = sum(each.info.busy + each.info.held for each in able)
-    waited = f"due for {span(facts.now - facts.job.run_at)}"
-    link = Link("type", facts.job.type)
+    waited = f"due for {span(facts.now - job.run_at)}"
+    link = Link("type", job.type)
+    if not ahead.count and busy < slots:
+        if not blocked:
+            words = f"{waited}; nothing blocks it: a worker claims it within a second"
+            yield Explanation(words, Cause.NEXT, link, job.run_at)
+        return
     if not ahead.count:
-        if busy < slots:
-            if not blocked:
-                words = f"{waited}; nothing blocks it: a worker claims it within a second"
-                yield Explanation(sentence=words, cause=Cause.NEXT, link=link, since=facts.job.run_at)
-            return
         full = "the only slot is" if slots == 1 else f"all {slots} slots of {count(len(able), 'worker')} are"
-        words = f"{waited} and next in line: {full} busy"
-        yield Explanation(
-            sentence=words,
-            cause=Cause.BUSY,
-            link=Link("worker", able[0].info.id),
-            since=facts.job.run_at,
-            mend=serve_type(facts.job.type),
-        )
+        words, link = f"{waited} and next in line: {full} busy", Link("worker", able[0].info.id)
+        yield Explanation(words, Cause.BUSY, link, job.run_at, mend=serve_type(job.type))
         return
-    only_turns = ahead.others and not (ahead.higher or ahead.earlier or ahead.rivals)
-    until = None if blocked else _expected(facts)
-    when = "" if blocked else _in_about(facts, until)
-    if only_turns:
-        who = f"tenant {facts.job.tenant}" if facts.job.tenant else "jobs without a tenant"
-        words = (
-            f"{waited}; it is the first of {who}, whose turn comes after {count(ahead.others, 'job')} of "
-            f"{count(ahead.tenants, 'other tenant')}{when}"
-        )
-        yield Explanation(
-            sentence=words, cause=Cause.TENANT_TURN, link=link, since=facts.job.run_at, until=until
-        )
+    until, when = (None, "") if blocked else _expected(facts)
+    if ahead.others and not (ahead.higher or ahead.earlier or ahead.rivals):
+        turn = f"{count(ahead.others, 'job')} of {count(ahead.tenants, 'other tenant')}"
+        words = f"{waited}; it is the first of {_tenant(job)}, whose turn comes after {turn}{when}"
+        yield Explanation(words, Cause.TENANT_TURN, link, job.run_at, until)
         return
-    words = f"{waited}, behind {_many(ahead)}{when}"
-    yield Explanation(sentence=words, cause=Cause.BEHIND, link=link, since=facts.job.run_at, until=until)
-
-
-def _many(ahead: Ahead) -> str:
     line = f"over {MOST_AHEAD:,} jobs" if ahead.count >= MOST_AHEAD else count(ahead.count, "job")
-    return line + (f", {ahead.higher:,} of them of a higher priority" if ahead.higher else "")
+    line += f", {ahead.higher:,} of them of a higher priority" if ahead.higher else ""
+    yield Explanation(f"{waited}, behind {line}{when}", Cause.BEHIND, link, job.run_at, until)
 
 
-def _expected(facts: Facts) -> datetime | None:
+def _expected(facts: Facts) -> tuple[datetime | None, str]:
     """When its turn comes if all goes on so; not known of a line that is not counted to its end."""
-    if not facts.pace.ended or facts.ahead.count >= MOST_AHEAD:
-        return None
-    return facts.now + timedelta(seconds=facts.ahead.count / facts.pace.per_second)
-
-
-def _in_about(facts: Facts, until: datetime | None) -> str:
     if not facts.pace.ended:
-        return "; none of those has ended in the last minute"
+        return None, "; none of those has ended in the last minute"
     rate = facts.pace.per_second
-    told = f"{rate:,.0f}/s" if rate >= 1 else f"{rate * 60:,.1f}/m"
-    if until is None:
-        least = timedelta(seconds=facts.ahead.count / rate)
-        return f"; at the present rate ({told}) more than {span(least)}"
-    return f"; at the present rate ({told}) about {span(until - facts.now)}"
+    rated = f"{rate:,.0f}/s" if rate >= 1 else f"{rate * 60:,.1f}/m"
+    least = timedelta(seconds=facts.ahead.count / rate)
+    if facts.ahead.count >= MOST_AHEAD:
+        return None, f"; at the present rate ({rated}) more than {span(least)}"
+    return facts.now + least, f"; at the present rate ({rated}) about {span(least)}"
 
 
 def fleet(facts: Facts) -> list[WorkerHealth]:
     """The workers, and whether they are alive."""
     return [health_of(each, facts.now) for each in facts.workers]
-
-
-def _last_seen(workers: Sequence[WorkerInfo]) -> WorkerInfo | None:
-    seen = [each for each in workers if each.beat_at is not None]
-    return max(seen, key=lambda each: each.beat_at or _NEVER, default=None)
 
 
 def _named(name: str) -> str:
@@ -394,34 +317,14 @@ def _limit_command(name: str) -> str:
     return f"windlass limit --key {key}" if name.startswith(KEY) else f"windlass limit {name}"
 
 
-_NEVER = datetime.min.replace(tzinfo=UTC)
-
-
-def explain(facts: Facts) -> Explanation:
-    """What holds the job back first; what would come next stands beside it."""
-    first, *others = _reasons(facts)
-    return msgspec.structs.replace(first, also=tuple(each.sentence for each in others))
-
-
-def _reasons(facts: Facts) -> Iterator[Explanation]:
-    job = facts.job
-    if job.state is JobState.PROCESSING:
-        yield _running(facts)
-    elif job.state is JobState.DEAD:
-        yield _dead(facts)
-    elif job.state is not JobState.PENDING:
-        yield _ended(job, facts.now)
-    else:
-        yield from pending(facts)
-
-
 # --- not waiting --------------------------------------------------------------------------------
 
 
-def _ended(job: Job, now: datetime) -> Explanation:
+def _ended(facts: Facts) -> Explanation:
+    job = facts.job
     ended = job.finished_at or job.updated_at
-    words = f"{job.state.value} {ago(ended, now)}: it does not run again"
-    return Explanation(sentence=words, cause=Cause.ENDED, link=Link("job", job.id), since=ended)
+    words = f"{job.state.value} {ago(ended, facts.now)}: it does not run again"
+    return Explanation(words, Cause.ENDED, Link("job", job.id), ended)
 
 
 def _dead(facts: Facts) -> Explanation:
@@ -429,45 +332,39 @@ def _dead(facts: Facts) -> Explanation:
     died = job.finished_at or job.updated_at
     tries = count(job.attempts, "attempt")
     words = f"dead since {clock(died)} after {tries}, because of {told_error(job.error)}"
-    holder = facts.unique_holder if facts.unique_holder != job.id else None
-    if holder is not None:
-        words += f"; it cannot be replayed while job {holder} holds the unique name {facts.unique!r}"
-    return Explanation(
-        sentence=words,
-        cause=Cause.DEAD,
-        link=Link("job", holder or job.id),
-        since=died,
-        blockers=() if holder is None else (holder,),
-        mend=f"windlass replay {job.id}" if holder is None else None,
-    )
+    holder = facts.unique_holder
+    if holder is None or holder == job.id:
+        mend = f"windlass replay {job.id}"
+        return Explanation(words, Cause.DEAD, Link("job", job.id), died, mend=mend)
+    words += f"; it cannot be replayed while job {holder} holds the unique name {facts.unique!r}"
+    return Explanation(words, Cause.DEAD, Link("job", holder), died, blockers=(holder,))
 
 
 def _running(facts: Facts) -> Explanation:
     job = facts.job
     until = job.lease_until or facts.now
-    worker = Link("worker", job.worker or "")
-    silent = next((each for each in fleet(facts) if each.info.id == job.worker), None)
-    gone = silent is None or not silent.alive
+    workers = fleet(facts)
+    holder = next((each for each in workers if each.info.id == job.worker), None)
+    gone = holder is None or not holder.alive
     if job.request is not None and not gone:
         words = f"running on {job.worker}, which was asked to {job.request.value} it: it does within seconds"
-        return Explanation(
-            sentence=words, cause=Cause.STOPPING, link=worker, since=job.started_at, until=until
-        )
-    if job.view(facts.now) is View.STUCK or gone:
-        last = silent.info.beat_at if silent is not None else None
+        cause = Cause.STOPPING
+    elif job.view(facts.now) is View.STUCK or gone:
+        last = holder.info.beat_at if holder is not None else None
         seen = f"last seen {ago(last, facts.now)}" if last is not None else "of which nothing is known"
         how = seen if gone else "which is alive but has not renewed it"
         how += "" if job.request is None else f" (it should {job.request.value} it)"
         end = "ran out" if until <= facts.now else "ends"
-        words = f"its lease is held by {job.worker}, {how}, and {end} at {clock(until)}; " + (
-            "another worker takes it back within seconds"
-            if any(each.alive for each in fleet(facts))
-            else f"a running worker would take it back: {start_worker([job.type])}"
-        )
-        return Explanation(sentence=words, cause=Cause.STUCK, link=worker, since=job.started_at, until=until)
-    since = "" if job.started_at is None else f" for {span(facts.now - job.started_at)}"
-    words = f"running{since}: {job.worker} holds its lease until {clock(until)}"
-    return Explanation(sentence=words, cause=Cause.RUNNING, link=worker, since=job.started_at, until=until)
+        next_one = f"a running worker would take it back: {start_worker([job.type])}"
+        if any(each.alive for each in workers):
+            next_one = "another worker takes it back within seconds"
+        words = f"its lease is held by {job.worker}, {how}, and {end} at {clock(until)}; {next_one}"
+        cause = Cause.STUCK
+    else:
+        since = "" if job.started_at is None else f" for {span(facts.now - job.started_at)}"
+        words = f"running{since}: {job.worker} holds its lease until {clock(until)}"
+        cause = Cause.RUNNING
+    return Explanation(words, cause, Link("worker", job.worker or ""), job.started_at, until)
 
 
 Types = Annotated[Sequence[str], Option("Types; may be repeated.", field="type")]
@@ -484,12 +381,12 @@ class OncallVerbs(Verbs):
             raise must_be("limit", limit, f"between 1 and {LONGEST_PAGE}")
         return find_within(self.front, where, limit=limit, cursor=cursor, within=within, clock=self._clock)
 
-    @Action("GET dlq/groups", need=Need.SEE, command="dlq list", operation="list_dead_groups")
+    @Action("GET dlq/groups", command="dlq list", operation="list_dead_groups")
     def dead_groups(self, types: Types = ()) -> DeadGroups:
         """The dead letters by type and error, the largest group first."""
         return self.store.dead_groups(types)
 
-    @Action("GET database", need=Need.SEE, command="doctor", operation="show_database")
+    @Action("GET database", command="doctor", operation="show_database")
     def database(self) -> DatabaseHealth:
         """How the database is: sizes, dead rows, who keeps them, settings, room."""
         return self.store.database()

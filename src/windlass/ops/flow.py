@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from windlass.checks import TEXT, check_limit_key, check_type, storable
 from windlass.errors import Refused, UnknownType, must_be
-from windlass.ops.actions import Action, Need, Option, TypeName, Verbs, Why
+from windlass.ops.actions import Action, Option, TypeName, Verbs, Why
 from windlass.policy import Limit, key_limits, limit_from
 from windlass.registry import SHELL
 from windlass.settings import ALL, DEFAULTS, KEY, PER_TYPE, check_changes, read, split
@@ -24,10 +24,8 @@ SettingText = str | Annotated[int, Meta(ge=0, le=1_000_000_000)]
 SettingTexts = Annotated[Mapping[str, SettingText | None], Option("By name; null forgets what was set.")]
 StoreSettings = Annotated[SettingTexts, Meta(examples=[{"keep_ended": "14d"}])]
 TypeSettings = Annotated[
-    SettingTexts,
-    Meta(examples=[{"concurrency": 2, "rate": "100/m", "timeout": "10m", "retry.base": None}]),
+    SettingTexts, Meta(examples=[{"concurrency": 2, "rate": "100/m", "timeout": "10m", "retry.base": None}])
 ]
-_DEFAULTS = tuple(DEFAULTS.items())
 
 
 class SettingValue(msgspec.Struct, frozen=True):
@@ -43,32 +41,28 @@ class FlowVerbs(Verbs):
 
     @Action(
         "POST types/{type}/pause",
-        need=Need.OPERATE,
         past="paused at {at:%Y-%m-%d %H:%M:%S} UTC by {by}",
         examples="""
             windlass pause sync_crm
             windlass pause sync_crm --why "the CRM is being moved"
         """,
     )
-    def pause(self, job_type: TypeName, *, by: str | None = None, why: Why = "") -> Pause:
+    def pause(self, job_type: TypeName, *, why: Why = "") -> Pause:
         """Start no more jobs of a type. They are still accepted; those that run go on."""
-        return self.store.pause(self._known_type(job_type), by=self._who(by), why=why)
+        return self.store.pause(self._known_type(job_type), by=self._who, why=why)
 
     @Action(
         "POST types/{type}/resume",
-        need=Need.OPERATE,
         answers=("type", "resumed"),
         past="runs again",
-        examples="""
-            windlass resume sync_crm
-        """,
+        examples="windlass resume sync_crm",
     )
-    def resume(self, job_type: TypeName, *, by: str | None = None, why: Why = "") -> bool:
+    def resume(self, job_type: TypeName, *, why: Why = "") -> bool:
         """Start jobs of a paused type again."""
         if job_type not in self.store.switches().pauses:
             # One that was paused can be resumed, also if nobody registers it any more.
             self._known_type(job_type)
-        resumed = self.store.resume(job_type, by=self._who(by), why=why)
+        resumed = self.store.resume(job_type, by=self._who, why=why)
         self._wake()
         return resumed
 
@@ -76,19 +70,16 @@ class FlowVerbs(Verbs):
         """The breaker before a type, or of a key (`key:crm`); None if it was never anything but closed."""
         return self.store.switches().breakers.get(self._broken(name))
 
-    @Action(
-        "POST types/{type}/breaker", need=Need.OPERATE, command="breaker", own_command=True, past="changed"
-    )
+    @Action("POST types/{type}/breaker", command="breaker", own_command=True, past="changed")
     def set_breaker(
         self,
         name: TypeName,
         state: Annotated[BreakerState, Meta(examples=["open"]), Option("open, close or auto.")],
         *,
-        by: str | None = None,
         why: Why = "",
     ) -> Breaker:
         """Open or close the circuit breaker of a type or key (`key:crm`), or let outcomes decide (`auto`)."""
-        changed = self.store.set_breaker(self._broken(name), state, by=self._who(by), why=why)
+        changed = self.store.set_breaker(self._broken(name), state, by=self._who, why=why)
         self._wake()
         return changed
 
@@ -98,37 +89,32 @@ class FlowVerbs(Verbs):
         info = self.front.types().get(limited)
         return KEY + _key(info) if info is not None and _key(info) else limited
 
-    def limit(self, name: str) -> Limit:
-        """What limits a type, what shares a key (`key:crm`) or all jobs (`*`), as set or in code."""
-        return self._limit(name, self.front.settings())
+    def limit(self, name: str, changes: dict[str, str] | None = None) -> Limit:
+        """What limits a type, what shares a key (`key:crm`) or all jobs (`*`), as set or in code.
 
-    def _limit(self, name: str, stored: Mapping[str, str]) -> Limit:
+        `changes` are settings that are about to be stored.
+        """
         types = self.front.types()
         known = types.get(name)
         said = None if known is None else limit_from(known.options)
         if name.startswith(KEY):
             said = key_limits(types.values()).get(name.removeprefix(KEY))
-        return read(stored).limit(name, said)
+        return read(self.front.settings() | (changes or {})).limit(name, said)
 
-    def set_limit(
-        self, name: str, bounds: Mapping[str, str], *, by: str | None = None, why: str = ""
-    ) -> Limit:
+    def set_limit(self, name: str, bounds: Mapping[str, str], *, why: str = "") -> Limit:
         """Set bounds by name (concurrency, rate, burst, tenant_concurrency; `none` lifts one)."""
         limited = self._limited(name)
         changes = {f"{limited}.{bound}": text.strip() for bound, text in bounds.items()}
-        if (
-            bounds.get("burst", "none") != "none"
-            and self._limit(name, self.front.settings() | changes).rate is None
-        ):
+        if bounds.get("burst", "none") != "none" and self.limit(name, changes).rate is None:
             raise must_be(f"{name}.burst", bounds["burst"], "given together with a rate")
-        self.set_settings(changes, by=by, why=why)
+        self.set_settings(changes, why=why)
         return self.limit(name)
 
-    def reset_limit(self, name: str, *, by: str | None = None, why: str = "") -> Limit:
+    def reset_limit(self, name: str, *, why: str = "") -> Limit:
         """Forget what was set: the limits in code hold again."""
         limited, stored = self._limited(name), self.front.settings()
         ours = [f"{limited}.{bound}" for bound in BOUNDS if f"{limited}.{bound}" in stored]
-        self.set_settings(dict.fromkeys(ours), by=by, why=why)
+        self.set_settings(dict.fromkeys(ours), why=why)
         return self.limit(name)
 
     def _limited(self, name: str) -> str:
@@ -139,13 +125,11 @@ class FlowVerbs(Verbs):
     def _known_key(self, name: str) -> str:
         """A key that types share, or that something was set for when they did: that can be lifted yet."""
         key = check_limit_key(name.removeprefix(KEY))
-        shared = sorted(
-            owner.removeprefix(KEY) for owner in owners(self.front.types()) if owner.startswith(KEY)
-        )
+        shared = {_key(info) for info in self.front.types().values()} - {""}
         if key not in shared and name not in self.store.switches().breakers:
             stored = self.front.settings()
             if not any(f"{name}.{setting}" in stored for setting in PER_TYPE):
-                known = ", ".join(shared) or "none"
+                known = ", ".join(sorted(shared)) or "none"
                 raise Refused(f"no type has the limit_key {key!r}; known keys: {known}")
         return name
 
@@ -172,7 +156,8 @@ class FlowVerbs(Verbs):
         stored = self.front.settings()
         effective = read(stored).values
         general = [
-            SettingValue(name, effective.get(name, default), name in stored) for name, default in _DEFAULTS
+            SettingValue(name, effective.get(name, default), name in stored)
+            for name, default in DEFAULTS.items()
         ]
         special = sorted(name for name in effective if name not in DEFAULTS)
         return general + [SettingValue(name, effective[name], stored=True) for name in special]
@@ -181,26 +166,23 @@ class FlowVerbs(Verbs):
         """Stored settings that cannot be used, in words."""
         return list(read(self.front.settings()).problems)
 
-    def set_setting(self, name: str, value: str, *, by: str | None = None, why: str = "") -> None:
+    def set_setting(self, name: str, value: str, *, why: str = "") -> None:
         """Set a run-time setting; it holds until it is set again or reset."""
-        self.set_settings({name: value}, by=by, why=why)
+        self.set_settings({name: value}, why=why)
 
-    def reset_setting(self, name: str, *, by: str | None = None, why: str = "") -> None:
+    def reset_setting(self, name: str, *, why: str = "") -> None:
         """Forget what was set: code or default hold again."""
-        self.set_settings({name: None}, by=by, why=why)
+        self.set_settings({name: None}, why=why)
 
     @Action(
         "PUT settings",
-        need=Need.OPERATE,
         command="config set",
         own_command=True,
         operation="put_settings",
         answers=("settings",),
         past="set",
     )
-    def set_settings(
-        self, settings: StoreSettings, *, by: str | None = None, why: Why = ""
-    ) -> list[SettingValue]:
+    def set_settings(self, settings: StoreSettings, *, why: Why = "") -> list[SettingValue]:
         """Set run-time settings, all or none; they hold until they are set again, or reset by null."""
         said = {name: None if value is None else str(value) for name, value in settings.items()}
         for name, text in said.items():
@@ -209,38 +191,22 @@ class FlowVerbs(Verbs):
         settled = check_changes(self.front.settings(), said)
         self._refuse_idle(settled)
         if settled:
-            self.store.set_settings(settled, by=self._who(by), why=why)
+            self.store.set_settings(settled, by=self._who, why=why)
             self._wake()
         return self.settings()
 
-    @Action(
-        "PUT types/{type}",
-        need=Need.OPERATE,
-        command="limit",
-        own_command=True,
-        answers=("settings",),
-        past="set",
-    )
-    def set_type(
-        self,
-        job_type: TypeName,
-        settings: TypeSettings,
-        *,
-        by: str | None = None,
-        why: Why = "",
-    ) -> list[SettingValue]:
+    @Action("PUT types/{type}", command="limit", own_command=True, answers=("settings",), past="set")
+    def set_type(self, job_type: TypeName, settings: TypeSettings, *, why: Why = "") -> list[SettingValue]:
         """Set what holds for a type, for what shares a key (`key:crm`) or for all jobs (`*`), over its code.
 
         Null forgets what was set, and what is left out stays.
         """
         # A key that no type shares yet may be set all the same: it holds once one does.
-        held = job_type
         if job_type.startswith(KEY):
             check_limit_key(job_type.removeprefix(KEY))
         elif job_type != ALL:
-            held = self._known_type(job_type)
-        named = {f"{held}.{name}": value for name, value in settings.items()}
-        return self.set_settings(named, by=by, why=why)
+            self._known_type(job_type)
+        return self.set_settings({f"{job_type}.{name}": value for name, value in settings.items()}, why=why)
 
 
 def owners(types: Mapping[str, TypeInfo]) -> frozenset[str]:

@@ -16,12 +16,12 @@ from windlass.config import ring
 from windlass.duration import parse_duration
 from windlass.errors import ConfirmationNeeded, InvalidValue, JobNotFound, must_be
 from windlass.job import HIGHEST_PRIORITY, LATEST, Job, NewJob, TypeInfo, View
-from windlass.ops.actions import ACTIONS, Action, Need, Option, Verbs
+from windlass.ops.actions import Action, Need, Option, Verbs
 from windlass.payload import pack, seal, validate_for
 from windlass.registry import SENT_SHELL, SHELL
 from windlass.store.chains import BatchInfo
 from windlass.store.engine import Acted
-from windlass.store.jobs import STATES, Edit
+from windlass.store.jobs import Edit
 from windlass.store.running import Progress
 
 JobName = Annotated[str, Option("", "ID")]
@@ -61,11 +61,8 @@ class JobVerbs(Verbs):
     def ties(self, job: Job) -> Ties:
         """What a job has to do with others, and how far it said that it had come."""
         waits = self.store.waits_for(job.id) if job.view(self.store.now()) is View.WAITING else []
-        return Ties(
-            progress=self.store.progress(job.id),
-            batch=self.store.batch_of(job.id),
-            waits_for=tuple(waits),
-        )
+        progress, batch = self.store.progress(job.id), self.store.batch_of(job.id)
+        return Ties(progress=progress, batch=batch, waits_for=tuple(waits))
 
     def batch(self, batch_id: str) -> BatchInfo:
         """How far a batch has come."""
@@ -77,26 +74,22 @@ class JobVerbs(Verbs):
     @Action(
         "POST jobs/{id}/cancel",
         need=Need.ACT,
-        states=STATES["cancel"],
         bulk=True,
         danger=True,
         past="cancelled",
-        participle="cancelled",
         examples="""
             windlass cancel job1 job2
             windlass cancel --type send_email --older-than 2h --dry-run
             windlass cancel --type send_email --where payload.campaign=7 --yes --why "wrong text"
         """,
     )
-    def cancel(self, name: JobName, *, tenant: Tenant = None, by: str | None = None, why: Why = "") -> Acted:
+    def cancel(self, name: JobName, *, tenant: Tenant = None, why: Why = "") -> Acted:
         """End jobs that wait; those that run are stopped by their workers."""
-        job_id = self.show(name, tenant=tenant).id
-        return self.store.cancel(job_id, by=self._who(by), why=why, request_id=self._request_id)
+        job = self.show(name, tenant=tenant)
+        return self.store.cancel(job.id, by=self._who, why=why, request_id=self._request_id)
 
     @Action(
         "POST jobs/{id}/replay",
-        need=Need.OPERATE,
-        states=STATES["replay"],
         bulk=True,
         past="sent back to be run",
         examples="""
@@ -114,7 +107,6 @@ class JobVerbs(Verbs):
         tenant: Tenant = None,
         payload: Annotated[Payload, Option("Run it with this payload instead; for one ID.", "JSON")] = None,
         confirm: Confirm = False,
-        by: str | None = None,
         why: Why = "",
     ) -> Acted:
         """Send dead jobs back to be run: same job, history kept, attempts counted anew.
@@ -125,14 +117,12 @@ class JobVerbs(Verbs):
         job = self.show(name, tenant=tenant)
         self._check_confirmed(job, confirm=confirm)
         edit = self.checked_edit(job, payload)
-        acted = self.store.replay(job.id, edit=edit, by=self._who(by), why=why, request_id=self._request_id)
+        acted = self.store.replay(job.id, edit=edit, by=self._who, why=why, request_id=self._request_id)
         self._wake()
         return acted
 
     @Action(
         "POST jobs/{id}/rerun",
-        need=Need.OPERATE,
-        states=STATES["rerun"],
         past="run again as a new job",
         examples="""
             windlass rerun job1
@@ -140,13 +130,7 @@ class JobVerbs(Verbs):
         """,
     )
     def rerun(
-        self,
-        name: JobName,
-        *,
-        tenant: Tenant = None,
-        confirm: Confirm = False,
-        by: str | None = None,
-        why: Why = "",
+        self, name: JobName, *, tenant: Tenant = None, confirm: Confirm = False, why: Why = ""
     ) -> Acted:
         """Run a completed, cancelled or discarded job again, as a new job with an id of its own.
 
@@ -156,11 +140,15 @@ class JobVerbs(Verbs):
         job = self.show(name, tenant=tenant)
         known = self._check_confirmed(job, confirm=confirm)
         self.checked_edit(job, None)
-        own = f"{job.id}:{self._request_id}" if self._request_id else ""
-        new_id = str(uuid5(_RERUNS, own)) if own else uuid7()
+        asked = bool(self._request_id)
+        new_id = str(uuid5(_RERUNS, f"{job.id}:{self._request_id}")) if asked else uuid7()
+        before = self.store.get(new_id, caller=None) if asked else None
+        if before is not None:
+            # The same request, sent again.
+            return Acted(before.id, before.state)
         new = NewJob(
             id=new_id,
-            own_id=bool(own),
+            own_id=asked,
             type=job.type,
             payload=_sealed_again(job, new_id, known),
             schema_version=job.schema_version,
@@ -169,18 +157,12 @@ class JobVerbs(Verbs):
             caller=job.caller,
             tenant=job.tenant,
         )
-        before = self.store.get(new_id, caller=None) if own else None
-        if before is not None:
-            # The same request, sent again.
-            return Acted(before.id, before.state)
-        acted = self.store.rerun(job.id, new, by=self._who(by), why=why, request_id=self._request_id)
+        acted = self.store.rerun(job.id, new, by=self._who, why=why, request_id=self._request_id)
         self._wake()
         return acted
 
     @Action(
         "POST jobs/{id}/discard",
-        need=Need.OPERATE,
-        states=STATES["discard"],
         bulk=True,
         danger=True,
         past="discarded",
@@ -190,33 +172,29 @@ class JobVerbs(Verbs):
             windlass discard --type send_email --older-than 14d --yes
         """,
     )
-    def discard(self, name: JobName, *, tenant: Tenant = None, by: str | None = None, why: Why = "") -> Acted:
+    def discard(self, name: JobName, *, tenant: Tenant = None, why: Why = "") -> Acted:
         """Close dead jobs for good. Their records stay until their retention ends."""
-        job_id = self.show(name, tenant=tenant).id
-        return self.store.discard(job_id, by=self._who(by), why=why, request_id=self._request_id)
+        job = self.show(name, tenant=tenant)
+        return self.store.discard(job.id, by=self._who, why=why, request_id=self._request_id)
 
     @Action(
         "POST jobs/{id}/bury",
-        need=Need.OPERATE,
-        states=STATES["bury"],
         bulk=True,
         danger=True,
         past="moved to the dead letters",
-        participle="buried",
         examples="""
             windlass bury job1 --why "kills its worker"
             windlass bury --type resize --where payload.image=17 --dry-run
         """,
     )
-    def bury(self, name: JobName, *, tenant: Tenant = None, by: str | None = None, why: Why = "") -> Acted:
+    def bury(self, name: JobName, *, tenant: Tenant = None, why: Why = "") -> Acted:
         """Move jobs that wait to the dead letters; those that run are stopped first."""
-        job_id = self.show(name, tenant=tenant).id
-        return self.store.bury(job_id, by=self._who(by), why=why, request_id=self._request_id)
+        job = self.show(name, tenant=tenant)
+        return self.store.bury(job.id, by=self._who, why=why, request_id=self._request_id)
 
     @Action(
         "PATCH jobs/{id}",
         need=Need.ACT,
-        states=STATES["edit"],
         past="changed",
         examples="""
             windlass edit job1 --payload '{"to": "right@b.c"}'
@@ -233,7 +211,6 @@ class JobVerbs(Verbs):
         run_at: RunAt = None,
         delay: Delay = None,
         payload: Payload = None,
-        by: str | None = None,
         why: Why = "",
     ) -> Acted:
         """Change a waiting job: its payload, priority or time. For dead jobs there is `windlass dlq edit`.
@@ -257,39 +234,31 @@ class JobVerbs(Verbs):
             change = None if payload is None else self.checked_edit(job, payload)
         problems.check()
         change = msgspec.structs.replace(change or Edit(), priority=priority, run_at=run_at)
-        why = why or _described(priority, run_at)
-        acted = self.store.edit(job.id, change, by=self._who(by), why=why, request_id=self._request_id)
+        # What an edit changed, for the record; the payload before it is kept there anyway.
+        changed = [] if priority is None else [f"priority {priority}"]
+        changed += [] if run_at is None else [f"run at {run_at:%Y-%m-%d %H:%M:%S} UTC"]
+        why = why or ", ".join(changed)
+        acted = self.store.edit(job.id, change, by=self._who, why=why, request_id=self._request_id)
         self._wake()
         return acted
 
     @Action(
         "PATCH jobs/{id}",
         need=Need.ACT,
-        states=STATES["edit"],
         bulk=True,
         past="set to priority {priority}",
-        participle="given another priority",
         examples="""
             windlass priority job1 9
             windlass priority --type send_email 9 --dry-run
         """,
     )
-    def priority(
-        self,
-        name: JobName,
-        priority: Priority,
-        *,
-        tenant: Tenant = None,
-        by: str | None = None,
-        why: Why = "",
-    ) -> Acted:
+    def priority(self, name: JobName, priority: Priority, *, tenant: Tenant = None, why: Why = "") -> Acted:
         """Set the priority of waiting jobs: 0 to 10, higher first."""
-        return self.edit(name, tenant=tenant, priority=priority, by=by, why=why)
+        return self.edit(name, tenant=tenant, priority=priority, why=why)
 
     @Action(
         "PATCH jobs/{id}",
         need=Need.ACT,
-        states=STATES["edit"],
         bulk=True,
         past="rescheduled",
         examples="""
@@ -306,7 +275,6 @@ class JobVerbs(Verbs):
         tenant: Tenant = None,
         delay: Delay = None,
         run_at: RunAt = None,
-        by: str | None = None,
         why: Why = "",
     ) -> Acted:
         """Change when waiting jobs run."""
@@ -317,15 +285,7 @@ class JobVerbs(Verbs):
                 value=None,
                 allowed="given, or else run_at",
             )
-        return self.edit(name, tenant=tenant, delay=delay, run_at=run_at, by=by, why=why)
-
-    def _act(self, verb: str, name: str, tenant: str | None, by: str | None, why: str) -> Acted:
-        """Do a declared action that is one statement: the SQL section of its name, for its states."""
-        job_id, states = self.show(name, tenant=tenant).id, ACTIONS[verb].states
-        who = self._who(by)
-        acted = self.store.act(job_id, verb, states, by=who, why=why, request_id=self._request_id)
-        self._wake()
-        return acted
+        return self.edit(name, tenant=tenant, delay=delay, run_at=run_at, why=why)
 
     def check_payload(self, job_type: str, payload: Mapping[str, Any]) -> None:
         """Refuse a payload that does not fit the type's schema as it is now."""
@@ -375,9 +335,3 @@ def _sealed_again(job: Job, new_id: str, known: TypeInfo | None) -> bytes:
 
 # Where the ids of new runs come from that a request asked for.
 _RERUNS = UUID("1b0b3a52-5c0e-4b6f-9a57-6f1f0c6b7a11")
-
-
-def _described(priority: int | None, run_at: datetime | None) -> str:
-    """What an edit changed, for the record; the payload before it is kept there anyway."""
-    told = [] if priority is None else [f"priority {priority}"]
-    return ", ".join(told if run_at is None else [*told, f"run at {run_at:%Y-%m-%d %H:%M:%S} UTC"])

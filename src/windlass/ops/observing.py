@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
+from msgspec import structs
 
 from windlass.errors import StoreError, must_be
 from windlass.job import DEFAULT_PRIORITY, LIVE, View
@@ -17,7 +18,7 @@ from windlass.observe.exposition import MOST_RELEASES, Counts, shown_services
 from windlass.observe.firing import Firing, StoreMeasures, first_noticed, holding, judge
 from windlass.observe.fleet import desired, slots_for
 from windlass.observe.history import Chart, average_ms, bounds, chart, most_types
-from windlass.ops.actions import Action, Need, Option, Verbs
+from windlass.ops.actions import Action, Option, Verbs
 from windlass.store.history import LOOKED, OTHER, Release, Step, counted_of_release
 from windlass.store.jobs import Filter
 from windlass.store.samples import Standing
@@ -172,7 +173,7 @@ class ObservingVerbs(Verbs):
         except StoreError:
             return exposition.render(gather.away())
 
-    @Action("GET metrics", need=Need.SEE, operation="totals")
+    @Action("GET metrics", operation="totals")
     def metrics(self) -> MetricsReport:
         """What has happened, by type, and the last events."""
         held: dict[str, Counter[str]] = {}
@@ -196,7 +197,7 @@ class ObservingVerbs(Verbs):
         sent = [each for each in found if each.enqueued or each.refused or each.broken]
         return sorted(sent, key=lambda each: (-each.enqueued_lately, -each.enqueued, each.service))
 
-    @Action("GET stats/history", need=Need.SEE, operation="history", command="")
+    @Action("GET stats/history", operation="history", command="")
     def history(
         self,
         *,
@@ -235,13 +236,17 @@ class ObservingVerbs(Verbs):
             held = holding(StoreMeasures(self.store, facts))
             before = self.store.noticed()
         except StoreError:
-            return AlertReport(now=None, watched=False, alerts=_without_store())
+            # What can be said if the store does not answer.
+            held = holding(StoreMeasures(None, None))
+            away = [judge(first_noticed(of, value, _UNKNOWN), _UNKNOWN) for of, value in held.items()]
+            found = [structs.replace(each, fires=True) for each in away]
+            return AlertReport(now=None, watched=False, alerts=found)
         known = {(each.name, each.labels): each for each in before}
         watched = any(each.name == LOOKED and facts.now - each.seen_at <= _WATCHED for each in before)
-        found: list[Firing] = []
+        found = []
         for of, value in held.items():
             noticed = known.get(of) or first_noticed(of, value, facts.now)
-            firing = judge(msgspec.structs.replace(noticed, value=value), facts.now)
+            firing = judge(structs.replace(noticed, value=value), facts.now)
             found.append(firing if watched else _unwatched(firing, facts))
         return AlertReport(now=facts.now, watched=watched, alerts=found)
 
@@ -250,7 +255,7 @@ class ObservingVerbs(Verbs):
 
         Nothing is written: how long nobody has looked is one of the things to be told.
         """
-        live = [
+        live = tuple(
             Standing(
                 type=each.type,
                 priority=DEFAULT_PRIORITY if each.priority is None else each.priority,
@@ -260,11 +265,11 @@ class ObservingVerbs(Verbs):
             )
             for each in self._counts().counts
             if each.state in LIVE
-        ]
-        sample = msgspec.structs.replace(facts.sample, standing=tuple(live))
-        return msgspec.structs.replace(facts, sample=sample.with_poison(self.store.poison()))
+        )
+        sample = structs.replace(facts.sample, standing=live).with_poison(self.store.poison())
+        return structs.replace(facts, sample=sample)
 
-    @Action("GET autoscale", need=Need.SEE, operation="autoscale")
+    @Action("GET autoscale", operation="autoscale")
     def autoscale(self) -> Scale:
         """How many workers the load asks for."""
         facts = gather.read_facts(self.store)
@@ -296,8 +301,7 @@ class ObservingVerbs(Verbs):
 
 def alerts_document(report: AlertReport) -> AlertsDocument:
     """The alerts that hold, for machines."""
-    firing = report.firing
-    found = [alert_document(each, fires=each in firing) for each in report.alerts]
+    found = [alert_document(each, fires=each.fires) for each in report.alerts]
     return AlertsDocument(now=report.now, watched=report.watched, found=found)
 
 
@@ -315,17 +319,10 @@ def alert_document(each: Firing, *, fires: bool) -> AlertDocument:
     )
 
 
-def _without_store() -> list[Firing]:
-    """What can be said if the store does not answer."""
-    held = holding(StoreMeasures(None, None))
-    found = [judge(first_noticed(of, value, _UNKNOWN), _UNKNOWN) for of, value in held.items()]
-    return [msgspec.structs.replace(each, fires=True) for each in found]
-
-
 def _unwatched(firing: Firing, facts: gather.Facts) -> Firing:
     """What holds is taken to have held for long enough, unless the jobs that it is about came only now."""
     if not firing.alert.about_due:
-        return msgspec.structs.replace(firing, fires=True)
+        return structs.replace(firing, fires=True)
     of = firing.labels.get("type")
     ages = [
         each.oldest
@@ -333,22 +330,20 @@ def _unwatched(firing: Firing, facts: gather.Facts) -> Firing:
         if each.view == View.DUE and each.oldest is not None and of in (None, each.type)
     ]
     since = facts.now - max(ages, default=timedelta(0))
-    return msgspec.structs.replace(firing, since=since, fires=facts.now - since >= firing.alert.lasting)
+    return structs.replace(firing, since=since, fires=facts.now - since >= firing.alert.lasting)
 
 
 def _totals(name: str, counts: Counter[str]) -> TypeTotals:
     return TypeTotals(
         type=name,
-        enqueued=counts[names.ENQUEUED],
-        started=counts[names.STARTED],
-        completed=counts[names.COMPLETED],
-        failed=counts[names.FAILED],
-        retried=counts[names.RETRIED],
-        dead=counts[names.DEAD],
-        cancelled=counts[names.CANCELLED],
+        **{each: counts[each] for each in _COUNTED},
         wait_ms=average_ms(counts, names.WAIT),
         run_ms=average_ms(counts, names.RUN),
     )
+
+
+# Each is the name of its count, and of its field.
+_COUNTED = ("enqueued", "started", "completed", "failed", "retried", "dead", "cancelled")
 
 
 def _service(service: str, totals: Counts, lately: Counts) -> ServiceTotals:
@@ -392,21 +387,12 @@ def _mean_ms(micros: int, number: int) -> float | None:
 
 
 def _events(jobs: Sequence[Job]) -> list[Event]:
-    newest = sorted(jobs, key=lambda job: job.updated_at, reverse=True)
-    return [
-        Event(
-            at=job.updated_at,
-            event=_event(job),
-            type=job.type,
-            job=job.id,
-            error=None if job.error is None else f"{job.error.reason.value}: {job.error.message}",
-        )
-        for job in newest
-    ]
-
-
-def _event(job: Job) -> str:
-    """The last thing that is known of it."""
-    if job.state == "pending":
-        return "failed, to be retried" if job.attempts else "enqueued"
-    return "started" if job.state == "processing" else job.state.value
+    """The last thing that is known of each."""
+    found = []
+    for job in sorted(jobs, key=lambda job: job.updated_at, reverse=True):
+        event = {"processing": "started"}.get(job.state, job.state.value)
+        if job.state == "pending":
+            event = "failed, to be retried" if job.attempts else "enqueued"
+        error = None if job.error is None else f"{job.error.reason.value}: {job.error.message}"
+        found.append(Event(at=job.updated_at, event=event, type=job.type, job=job.id, error=error))
+    return found

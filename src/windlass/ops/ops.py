@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Annotated, Unpack
+from typing import Annotated, Any, Unpack
+
+from msgspec import structs
 
 from windlass import settings
 from windlass.connect import Front
 from windlass.errors import WorkerNotFound
 from windlass.observe.names import PRUNED
 from windlass.ops.access import AccessVerbs
-from windlass.ops.actions import Action, Need, Option, Options, Why
-from windlass.ops.bulk import BulkVerbs, Operations, operation_findings
+from windlass.ops.actions import Action, Option, Options, Why
+from windlass.ops.bulk import Bulk, Operations, operation_findings, summed_up
 from windlass.ops.explain import OncallVerbs
-from windlass.ops.findings import judged
 from windlass.ops.flow import FlowVerbs
+from windlass.ops.jobs import JobVerbs
 from windlass.ops.observing import ObservingVerbs
 from windlass.ops.overview import (
     Overview,
@@ -29,14 +31,14 @@ from windlass.ops.overview import (
     with_the_gone_dead,
 )
 from windlass.ops.schedules import Schedules, schedule_findings, with_schedules
-from windlass.ops.signals import Signals, gather
+from windlass.ops.signals import Signals, gather, judged
 from windlass.ops.words import span
-from windlass.store.fleet import WorkerInfo
+from windlass.store.jobs import Filter
 from windlass.store.upkeep import Retention
 from windlass.upkeep import maintenance
 
 
-class Ops(BulkVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
+class Ops(JobVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
     """Every operator verb. `by` names who acts in the records; without one it is the operating system's user.
 
     Jobs are named by id or key; `tenant` says whose key it is, where several tenants have the same one. Verbs
@@ -50,7 +52,7 @@ class Ops(BulkVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
 
     # --- looking --------------------------------------------------------------------------------
 
-    @Action("GET stats", need=Need.SEE, operation="show_stats")
+    @Action("GET stats", operation="show_stats")
     def status(self) -> Overview:
         """One look at jobs, types and workers, with what is wrong in words."""
         seen, fleet = self._seen()
@@ -60,7 +62,7 @@ class Ops(BulkVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
         told = judged(seen, self.store, (*signalled, *schedule_findings(seen, schedules), *stalled))
         return with_schedules(told, schedules)
 
-    @Action("GET signals", need=Need.SEE, operation="show_signals")
+    @Action("GET signals", operation="show_signals")
     def signals(self) -> Signals:
         """What a depth does not tell: starved, untaken, done twice, completed without effect, stopped."""
         seen, fleet = self._seen()
@@ -70,21 +72,43 @@ class Ops(BulkVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
         """The store's time, which ages are counted from."""
         return self.store.now()
 
-    @Action("GET types", need=Need.SEE, operation="list_types", answers=("types",))
+    @Action("GET types", operation="list_types", answers=("types",))
     def types(self) -> list[TypeStatus]:
         """Every type that is registered or has jobs."""
         return self.status().types
 
     def workers(self) -> list[WorkerHealth]:
         """Every worker that has a row, newest first."""
-        now = self.store.now()
-        return [health_of(worker, now) for worker in self._fleet()]
+        return self._health(self.store.now())
+
+    # --- many jobs ------------------------------------------------------------------------------
+
+    def bulk(
+        self,
+        verb: str,
+        where: Filter,
+        *,
+        limit: int | None = None,
+        dry_run: bool = False,
+        rate: float | None = None,
+        progress: Callable[[int], None] = lambda _: None,
+        why: str = "",
+        **arguments: Any,
+    ) -> Bulk:
+        """Start an operation and wait for its end; a dry run only counts, for at most two seconds.
+
+        `progress` gets the number of jobs reached so far.
+        """
+        if dry_run:
+            return self.operations.count(verb, where, limit=limit)
+        begun = self.operations.start(verb, where, limit=limit, rate=rate, why=why, **arguments)
+        ended = self.operations.follow(begun.id, lambda found: progress(found.reached.matched))
+        return summed_up(ended)
 
     # --- workers --------------------------------------------------------------------------------
 
     @Action(
         "POST workers/{id}/drain",
-        need=Need.OPERATE,
         command="worker drain",
         answers=("worker",),
         past="asked to finish what runs and exit",
@@ -93,7 +117,7 @@ class Ops(BulkVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
             windlass worker drain web1-4711-9f86d081
         """,
     )
-    def drain(self, worker: Annotated[str, Option("", "ID")], *, by: str | None = None, why: Why = "") -> str:
+    def drain(self, worker: Annotated[str, Option("", "ID")], *, why: Why = "") -> str:
         """Ask one worker, wherever it runs, to finish what runs and exit. ID may be cut short.
 
         A dead worker that shall not come back is drained, too: then nobody misses it, and its alert ends.
@@ -108,14 +132,14 @@ class Ops(BulkVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
             found = [worker]
         if len(found) != 1:
             raise WorkerNotFound(worker)
-        self.store.drain(found[0], by=self._who(by), why=why)
+        self.store.drain(found[0], by=self._who, why=why)
         return found[0]
 
     def stop_local(self, *, within: timedelta = timedelta(seconds=45)) -> Stop:
         """Stop this store's workers on this machine, each as gently as a shutdown is, and wait for them."""
         found = local_workers(self.workers())
         for worker in found:
-            self.store.note_action("stop", "worker", worker.id, by=self._who(None))
+            self.store.note_action("stop", "worker", worker.id, by=self._who)
         return stop(found, within=within, clock=self._clock)
 
     # --- the store ------------------------------------------------------------------------------
@@ -125,25 +149,18 @@ class Ops(BulkVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
         chosen = settings.read(self.store.settings())
         return Retention(ended=chosen.keep_ended, dead=chosen.keep_dead)
 
-    def prune(
-        self,
-        *,
-        ended: timedelta | None = None,
-        dead: timedelta | None = None,
-        progress: Callable[[int], None] = lambda _: None,
-    ) -> int:
+    def prune(self, *, ended: timedelta | None = None, dead: timedelta | None = None) -> int:
         """Delete every record past its retention, in small batches; answers how many."""
-        standing = self.retention()
-        keep = Retention(
-            ended=standing.ended if ended is None else ended, dead=standing.dead if dead is None else dead
-        )
-        total, who = 0, self._who(None)
-        while pruned := self.store.prune(keep, by=who):
+        keep, total = self.retention(), 0
+        if ended is not None:
+            keep = structs.replace(keep, ended=ended)
+        if dead is not None:
+            keep = structs.replace(keep, dead=dead)
+        while pruned := self.store.prune(keep, by=self._who):
             total += pruned
-            progress(total)
-        self.store.note_ticks({maintenance.PRUNE: timedelta(0)}, who)
-        kept = {"ended": span(keep.ended), "dead": span(keep.dead)}
-        self.store.note_action("prune", "store", "records", by=who, after={"jobs": total, "kept": kept})
+        self.store.note_ticks({maintenance.PRUNE: timedelta(0)}, self._who)
+        after = {"jobs": total, "kept": {"ended": span(keep.ended), "dead": span(keep.dead)}}
+        self.store.note_action("prune", "store", "records", by=self._who, after=after)
         if total:
             self.store.add_history({("", PRUNED): total})
         return total
@@ -151,10 +168,10 @@ class Ops(BulkVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
     # --- shared ---------------------------------------------------------------------------------
 
     def _seen(self) -> tuple[Overview, list[WorkerHealth]]:
-        held, fleet = settings.read(self.store.settings()), self._fleet()
-        seen = overview(self._counts(), self.store.types(), fleet, held, self.store.switches())
-        return seen, [health_of(worker, seen.now) for worker in fleet]
+        counts, held = self._counts(), settings.read(self.store.settings())
+        fleet = self._health(counts.now)
+        return overview(counts, self.store.types(), fleet, held, self.store.switches()), fleet
 
-    def _fleet(self) -> list[WorkerInfo]:
-        """The workers' rows; one whose process is gone from this machine is dead, though no row says so."""
-        return with_the_gone_dead(self.store.workers())
+    def _health(self, now: datetime) -> list[WorkerHealth]:
+        """The workers; one whose process is gone from this machine is dead, though no row says so."""
+        return [health_of(worker, now) for worker in with_the_gone_dead(self.store.workers())]

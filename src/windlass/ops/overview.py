@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from time import monotonic
@@ -52,7 +53,12 @@ class Counting:
                 return self._anew()
         if age > _SPARE * self._took and self._lock.acquire(blocking=False):
             threading.Thread(target=self._behind, name="windlass-count", daemon=True).start()
-        return _later(known, timedelta(seconds=age))
+        by = timedelta(seconds=age)
+        older = [
+            each if each.oldest is None else structs.replace(each, oldest=each.oldest + by)
+            for each in known.counts
+        ]
+        return structs.replace(known, now=known.now + by, counts=older)
 
     def _anew(self) -> Counts:
         began = self._clock()
@@ -70,14 +76,6 @@ class Counting:
             return
         finally:
             self._lock.release()
-
-
-def _later(counts: Counts, by: timedelta) -> Counts:
-    return structs.replace(counts, now=counts.now + by, counts=[_aged(each, by) for each in counts.counts])
-
-
-def _aged(count: Count, by: timedelta) -> Count:
-    return count if count.oldest is None else structs.replace(count, oldest=count.oldest + by)
 
 
 SILENT_AFTER = ALIVE_WITHIN
@@ -197,27 +195,28 @@ COLUMNS = (
 def overview(
     counts: Counts,
     catalogue: Mapping[str, TypeInfo],
-    workers: Sequence[WorkerInfo],
+    workers: Sequence[WorkerHealth],
     settings: Settings,
     switches: Switches,
 ) -> Overview:
     """All of it from one read each."""
-    health = [health_of(worker, counts.now) for worker in workers]
     names = sorted({*catalogue, *(each.type for each in counts.counts)})
-    types = [
-        structs.replace(
-            _type_status(name, counts, catalogue.get(name), health, settings),
-            paused=switches.pauses.get(name),
-            breaker=_breaker(name, catalogue.get(name), switches),
-        )
-        for name in names
-    ]
+    types = [_type_status(name, counts, catalogue.get(name), workers, settings, switches) for name in names]
+    alive = [worker for worker in workers if worker.alive]
+    fleet = FleetSummary(
+        alive=len(alive),
+        silent=sum(not worker.alive and worker.info.state in _LIVING for worker in workers),
+        slots=sum(worker.info.slots for worker in alive),
+        busy=sum(worker.info.busy for worker in alive),
+        missing=len(missing([worker.info for worker in workers])),
+        deaf=[worker.info.host for worker in alive if worker.info.deaf],
+    )
     return Overview(
         now=counts.now,
         counts={column: sum(each.counts[column] for each in types) for column in COLUMNS},
         capped=counts.capped,
         oldest_due=max((each.oldest_due for each in types if each.oldest_due is not None), default=None),
-        fleet=_fleet(health),
+        fleet=fleet,
         types=types,
         bands=list(_bands(counts)),
     )
@@ -231,41 +230,46 @@ def health_of(worker: WorkerInfo, now: datetime) -> WorkerHealth:
 
 
 def _type_status(
-    name: str, counts: Counts, info: TypeInfo | None, workers: Sequence[WorkerHealth], settings: Settings
+    name: str,
+    counts: Counts,
+    info: TypeInfo | None,
+    workers: Sequence[WorkerHealth],
+    settings: Settings,
+    switches: Switches,
 ) -> TypeStatus:
     here = [each for each in counts.counts if each.type == name]
     columns = dict.fromkeys(COLUMNS, 0)
     for each in here:
-        columns[_column(each.state, each.view)] += each.count
+        stuck = each.state is JobState.PROCESSING and each.view == View.STUCK
+        pending = each.state is JobState.PENDING
+        columns[(each.view or View.DUE) if pending else View.STUCK if stuck else each.state] += each.count
+    serving = [worker.info for worker in workers if worker.alive and worker.info.serves(name)]
+    options = dict(info.options) if info else {}
+    key = options.get("limit_key")
     return TypeStatus(
         name=name,
         known=info is not None,
         schema_version=info.schema_version if info else 0,
-        options=dict(info.options) if info else {},
-        effective=settings.of_type(name, info.options if info else {}).run,
+        options=options,
+        effective=settings.of_type(name, options).run,
         counts=columns,
         oldest_due=max((each.oldest for each in here if each.oldest is not None), default=None),
-        workers=sum(1 for worker in workers if worker.takes(name)),
-        releases=_releases(name, workers),
+        workers=sum(worker.takes(name) for worker in workers),
+        # By what the application calls them, else by a name for the payloads that they can read.
+        releases=sorted({each.app or f"unnamed {each.reader[:_SHORT]}".strip() for each in serving}),
         schemas=1 + len(info.others) if info else 0,
         too_new=_too_new(name, here, workers),
-        limit=settings.limit(name, limit_from(info.options) if info else None),
-        limit_key=info.options.get("limit_key") if info else None,
+        paused=switches.pauses.get(name),
+        breaker=switches.breakers.get(KEY + key if key else name),
+        limit=settings.limit(name, limit_from(options) if info else None),
+        limit_key=key,
     )
-
-
-def _releases(name: str, workers: Sequence[WorkerHealth]) -> list[str]:
-    """By what the application calls them, else by a name for the payloads that they can read."""
-    serving = [worker.info for worker in workers if worker.alive and worker.info.serves(name)]
-    return sorted({each.app or f"unnamed {each.reader[:_SHORT]}".strip() for each in serving})
 
 
 def _too_new(name: str, counts: Sequence[Count], workers: Sequence[WorkerHealth]) -> TooNew | None:
     known = [worker.info.knows(name) for worker in workers if worker.takes(name)]
-    if not known:
-        return None
-    newer = [each for each in counts if each.view == View.DUE and each.schema_version > max(known)]
-    if not newer:
+    newer = [each for each in counts if each.view == View.DUE and each.schema_version > max(known, default=0)]
+    if not known or not newer:
         return None
     return TooNew(
         count=sum(each.count for each in newer),
@@ -275,48 +279,18 @@ def _too_new(name: str, counts: Sequence[Count], workers: Sequence[WorkerHealth]
     )
 
 
-def serves(worker: WorkerInfo, job_type: str) -> bool:
-    """Whether a worker takes jobs of a type."""
-    return worker.serves(job_type)
-
-
-def _column(state: JobState, view: str | None) -> str:
-    if state is JobState.PENDING:
-        return view or View.DUE
-    if state is JobState.PROCESSING and view == View.STUCK:
-        return View.STUCK
-    return state
-
-
 def _bands(counts: Counts) -> Iterator[Band]:
-    due: dict[int, int] = {}
+    due: Counter[int] = Counter()
     ages: dict[int, timedelta] = {}
     for each in counts.counts:
         if each.priority is not None:
-            due[each.priority] = due.get(each.priority, 0) + each.count
+            due[each.priority] += each.count
             ages[each.priority] = max(each.oldest or timedelta(0), ages.get(each.priority, timedelta(0)))
     for priority in sorted(due, reverse=True):
         oldest = ages[priority]
         overtaken = any(ages[other] < oldest for other in ages if other > priority)
         starved = overtaken and oldest >= STARVED_AFTER
         yield Band(priority=priority, due=due[priority], oldest=oldest, starved=starved)
-
-
-def _fleet(workers: Sequence[WorkerHealth]) -> FleetSummary:
-    alive = [worker for worker in workers if worker.alive]
-    return FleetSummary(
-        alive=len(alive),
-        silent=sum(1 for worker in workers if not worker.alive and worker.info.state in _LIVING),
-        slots=sum(worker.info.slots for worker in alive),
-        busy=sum(worker.info.busy for worker in alive),
-        missing=len(missing([worker.info for worker in workers])),
-        deaf=[worker.info.host for worker in alive if worker.info.deaf],
-    )
-
-
-def _breaker(name: str, info: TypeInfo | None, switches: Switches) -> Breaker | None:
-    key = info.options.get("limit_key") if info else None
-    return switches.breakers.get(KEY + key if key else name)
 
 
 _SHORT = 6
@@ -337,16 +311,24 @@ def local_workers(workers: Sequence[WorkerHealth], place: Place | None = None) -
     return [each.info for each in workers if _is_here(each, seen_from)]
 
 
-def with_the_gone_dead(workers: Sequence[WorkerInfo], place: Place | None = None) -> list[WorkerInfo]:
+def with_the_gone_dead(workers: Sequence[WorkerInfo]) -> list[WorkerInfo]:
     """The same workers; those whose processes are gone from this machine as dead, whatever their rows say."""
-    seen_from = place or here()
-    return [_as_it_is(worker, seen_from) for worker in workers]
+    place = here()
+    return [
+        structs.replace(each, state="dead") if each.state in _LIVING and is_gone(each, place) else each
+        for each in workers
+    ]
 
 
 def stop(workers: Sequence[WorkerInfo], *, within: timedelta, clock: Clock) -> Stop:
     """Ask processes of this machine to stop, and wait until they are gone."""
     for worker in workers:
-        _terminate(worker)
+        try:
+            os.kill(worker.pid, signal.SIGTERM)
+        except ProcessLookupError:
+            continue
+        except PermissionError:
+            raise Refused(f"worker {worker.id} is the process {worker.pid} of another user") from None
     deadline = clock.monotonic() + within.total_seconds()
     place, pause = here(), threading.Event()
     left = list(workers)
@@ -357,12 +339,6 @@ def stop(workers: Sequence[WorkerInfo], *, within: timedelta, clock: Clock) -> S
     return Stop(stopped=[worker.id for worker in workers if worker.id not in names], left=names)
 
 
-def _as_it_is(worker: WorkerInfo, place: Place) -> WorkerInfo:
-    if worker.state in _LIVING and is_gone(worker, place):
-        return msgspec.structs.replace(worker, state="dead")
-    return worker
-
-
 def _is_here(worker: WorkerHealth, place: Place) -> bool:
     info = worker.info
     if info.state not in _LIVING or info.pid == place.pid:
@@ -370,15 +346,6 @@ def _is_here(worker: WorkerHealth, place: Place) -> bool:
     same = (info.host, info.boot, info.pid_space) == (place.host, place.boot, place.pid_space)
     # Where the system tells no boot, only a fresh beat says that the number still means that process.
     return same and not is_gone(info, place) and (bool(place.boot) or worker.alive)
-
-
-def _terminate(worker: WorkerInfo) -> None:
-    try:
-        os.kill(worker.pid, signal.SIGTERM)
-    except ProcessLookupError:
-        return
-    except PermissionError:
-        raise Refused(f"worker {worker.id} is the process {worker.pid} of another user") from None
 
 
 _BETWEEN_LOOKS = 0.05

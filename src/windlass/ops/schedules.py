@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, Unpack
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from windlass.checks import Problems, check_text
 from windlass.connect import Front
 from windlass.errors import UnknownType, must_be
 from windlass.job import HIGHEST_PRIORITY, MAX_ATTEMPTS, MAX_TENANT, MAX_TYPE, TypeInfo
-from windlass.ops.actions import Action, Need, Option, Options, Verbs, Why
+from windlass.ops.actions import Action, Option, Options, Verbs, Why
 from windlass.ops.document import NAME, Object
-from windlass.ops.overview import Overview, ScheduleSummary, WorkerHealth, serves
-from windlass.ops.verdict import Cause, Finding
+from windlass.ops.overview import Overview, ScheduleSummary, WorkerHealth
+from windlass.ops.verdict import Cause, Finding, finding
 from windlass.ops.words import count, start_worker
 from windlass.payload import pack, validate_for
 from windlass.registry import SENT_SHELL, SHELL
@@ -84,42 +84,28 @@ class Schedules(Verbs):
         super().__init__(front, **options)
         self._fleet = fleet
 
-    @Action(
-        "GET schedules",
-        need=Need.SEE,
-        within="schedules",
-        operation="list_schedules",
-        answers=("schedules",),
-    )
+    @Action("GET schedules", operation="list_schedules", answers=("schedules",))
     def list(self) -> Sequence[ScheduleStatus]:
         """Every schedule: its times, what comes next, what became of the last one."""
-        found = self.store.schedules()
-        # Most stores have none, and a look at all else costs as much again.
-        look = self._look() if found else None
-        return [] if look is None else [look.status(info) for info in found]
+        return self._statuses(self.store.schedules())
 
-    @Action("GET schedules/{name}", need=Need.SEE, within="schedules")
+    @Action("GET schedules/{name}")
     def show(self, name: str, *, fires: Fires = 20) -> ScheduleHistory:
         """One schedule, and what became of its last fire times."""
         if not 1 <= fires <= MOST_FIRES:
             raise must_be("fires", fires, f"between 1 and {MOST_FIRES}")
-        status = self._status(name)
-        history = tuple(self.store.fires(name, limit=fires))
-        return ScheduleHistory(**msgspec.structs.asdict(status), history=history)
+        status = structs.asdict(self._status(name))
+        return ScheduleHistory(**status, history=tuple(self.store.fires(name, limit=fires)))
 
     @Action(
         "POST schedules",
-        need=Need.OPERATE,
-        within="schedules",
         own_command=True,
         status=201,
         location="schedules/{name}",
         schema="ScheduleForm",
         past="added",
     )
-    def add(
-        self, wish: ScheduleWish, *, replace: Replace = False, by: str | None = None, why: Why = ""
-    ) -> ScheduleStatus:
+    def add(self, wish: ScheduleWish, *, replace: Replace = False, why: Why = "") -> ScheduleStatus:
         """Make a schedule, or with `replace` change one; it holds, also over the code's, until it is removed.
 
         Its payload must fit the type's schema.
@@ -148,43 +134,25 @@ class Schedules(Verbs):
                 tenant=check_text("tenant", wish.tenant or "", MAX_TENANT, least=0),
             ),
             replace=replace,
-            by=self._who(by),
+            by=self._who,
             why=why,
         )
         return self._status(wish.name)
 
-    @Action(
-        "POST schedules/{name}/pause",
-        need=Need.OPERATE,
-        within="schedules",
-        past="paused",
-        examples="""
-            windlass schedule pause nightly
-        """,
-    )
-    def pause(self, name: str, *, by: str | None = None, why: Why = "") -> ScheduleStatus:
+    @Action("POST schedules/{name}/pause", past="paused", examples="windlass schedule pause nightly")
+    def pause(self, name: str, *, why: Why = "") -> ScheduleStatus:
         """Let a schedule fire no more until it is resumed; also the code cannot change that."""
-        self.store.pause_schedule(name, by=self._who(by), why=why)
+        self.store.pause_schedule(name, by=self._who, why=why)
         return self._status(name)
 
-    @Action(
-        "POST schedules/{name}/resume",
-        need=Need.OPERATE,
-        within="schedules",
-        past="resumed",
-        examples="""
-            windlass schedule resume nightly
-        """,
-    )
-    def resume(self, name: str, *, by: str | None = None, why: Why = "") -> ScheduleStatus:
+    @Action("POST schedules/{name}/resume", past="resumed", examples="windlass schedule resume nightly")
+    def resume(self, name: str, *, why: Why = "") -> ScheduleStatus:
         """Let a schedule fire again; what passed meanwhile is not caught up with."""
-        self.store.resume_schedule(name, by=self._who(by), why=why)
+        self.store.resume_schedule(name, by=self._who, why=why)
         return self._status(name)
 
     @Action(
         "POST schedules/{name}/run",
-        need=Need.OPERATE,
-        within="schedules",
         answers=("name", "job"),
         status=201,
         location="jobs/{job}",
@@ -194,100 +162,75 @@ class Schedules(Verbs):
             windlass schedule run nightly --json
         """,
     )
-    def run(self, name: str, *, by: str | None = None, why: Why = "") -> str:
+    def run(self, name: str, *, why: Why = "") -> str:
         """Make a schedule's job now, whatever its times are and whatever runs."""
-        who = self._who(by)
+        who = self._who
         job_id = self.store.run_schedule(name, by=who, why=why, request_id=self._request_id)
         self._wake()
         return job_id
 
     @Action(
         "DELETE schedules/{name}",
-        need=Need.OPERATE,
-        within="schedules",
         answers=("name", "removed"),
         danger=True,
         past="removed",
-        examples="""
-            windlass schedule remove backup
-        """,
+        examples="windlass schedule remove backup",
     )
-    def remove(self, name: str, *, by: str | None = None, why: Why = "") -> bool:
+    def remove(self, name: str, *, why: Why = "") -> bool:
         """Remove a schedule; its jobs stay. One that a live worker declares is taken out of the code."""
-        self.store.remove_schedule(name, by=self._who(by), why=why)
+        self.store.remove_schedule(name, by=self._who, why=why)
         return True
 
     def _status(self, name: str) -> ScheduleStatus:
-        return self._look().status(self.store.schedule(name))
+        return self._statuses([self.store.schedule(name)])[0]
 
-    def _look(self) -> Surroundings:
-        return Surroundings(self.store.now(), self.store.types(), self._fleet())
-
-
-class Surroundings(msgspec.Struct, frozen=True):
-    """What a schedule is judged by: the time, the catalogue, and who works."""
-
-    now: datetime
-    types: Collection[str]
-    workers: Sequence[WorkerHealth]
-
-    def status(self, info: ScheduleInfo) -> ScheduleStatus:
-        """A schedule and what is wrong with it."""
-        new, timing, state = info.new, info.new.timing, _state(info)
-        return ScheduleStatus(
-            name=new.name,
-            type=new.type,
-            payload=msgspec.Raw(new.payload),
-            cron=timing.cron,
-            every=timing.every,
-            tz=timing.tz if timing.cron else None,
-            catch_up=timing.catch_up,
-            overlap=timing.overlap,
-            jitter=timing.jitter,
-            priority=new.priority,
-            max_attempts=new.max_attempts,
-            tenant=new.tenant or None,
-            origin=info.origin,
-            state=state,
-            next_at=info.next_at if state == "active" else None,
-            last=info.last,
-            paused_by=info.paused_by,
-            paused_at=info.paused_at,
-            created_at=info.created_at,
-            updated_at=info.updated_at,
-            notes=tuple(self._notes(info)),
-        )
-
-    def _notes(self, info: ScheduleInfo) -> list[str]:
-        if info.withdrawn:
-            gone = "no live release declares it any more, so it does not fire"
-            return [f"{gone}; `windlass schedule remove {info.name}` removes it"]
-        if info.orphaned:
-            gone = f"no live worker has its function {info.new.type}, so it does not fire"
-            return [
-                f"{gone}; it does again when one has, and `windlass schedule remove {info.name}` removes it"
-            ]
-        notes = [] if info.problem is None else [f"it cannot be fired: {info.problem}"]
-        if info.new.type not in self.types:
-            notes.append(f"no type {info.new.type} is registered")
-        elif not any(worker.alive and serves(worker.info, info.new.type) for worker in self.workers):
-            missing = f"no running worker serves its type {info.new.type}"
-            ends = (
-                f"; if the function was deleted, `windlass schedule remove {info.name}` removes the schedule"
-            )
-            notes.append(missing + (ends if info.origin is Origin.CODE else ""))
-        late = info.next_at is not None and self.now - info.next_at > LATE_AFTER
-        if late and not info.paused and info.problem is None:
-            notes.append("its time has passed: no worker and no `windlass scheduler` is running")
-        return notes
+    def _statuses(self, found: Sequence[ScheduleInfo]) -> Sequence[ScheduleStatus]:
+        # Most stores have none, and a look at all else costs as much again.
+        if not found:
+            return []
+        now, types, workers = self.store.now(), self.store.types(), self._fleet()
+        return [_with_notes(info, _notes(info, now, types, workers)) for info in found]
 
 
-def _state(info: ScheduleInfo) -> Literal["active", "paused", "withdrawn", "orphaned"]:
+def _with_notes(info: ScheduleInfo, notes: Iterable[str]) -> ScheduleStatus:
+    new, timing = info.new, info.new.timing
+    state = "paused" if info.paused else "orphaned" if info.orphaned else "active"
+    state = "withdrawn" if info.withdrawn else state
+    stored = {**structs.asdict(info), **structs.asdict(new), **structs.asdict(timing)}
+    found_wrong = {
+        "payload": msgspec.Raw(new.payload),
+        "tz": timing.tz if timing.cron else None,
+        "tenant": new.tenant or None,
+        "state": state,
+        "next_at": info.next_at if state == "active" else None,
+        "notes": tuple(notes),
+    }
+    known = {name: stored[name] for name in ScheduleStatus.__struct_fields__ if name in stored}
+    return ScheduleStatus(**(known | found_wrong))
+
+
+def _notes(
+    info: ScheduleInfo, now: datetime, types: Collection[str], workers: Sequence[WorkerHealth]
+) -> Iterator[str]:
+    """What is wrong with a schedule, judged by the time, the catalogue, and who works."""
+    kind, remove = info.new.type, f"`windlass schedule remove {info.name}` removes"
     if info.withdrawn:
-        return "withdrawn"
-    if info.paused:
-        return "paused"
-    return "orphaned" if info.orphaned else "active"
+        yield f"no live release declares it any more, so it does not fire; {remove} it"
+        return
+    if info.orphaned:
+        gone = f"no live worker has its function {kind}, so it does not fire"
+        yield f"{gone}; it does again when one has, and {remove} it"
+        return
+    if info.problem is not None:
+        yield f"it cannot be fired: {info.problem}"
+    if kind not in types:
+        yield f"no type {kind} is registered"
+    elif not any(worker.alive and worker.info.serves(kind) for worker in workers):
+        ends = f"; if the function was deleted, {remove} the schedule"
+        yield f"no running worker serves its type {kind}" + (ends if info.origin is Origin.CODE else "")
+    late = info.next_at is not None and now - info.next_at > LATE_AFTER
+    if late and not info.paused and info.problem is None:
+        yield "its time has passed: no worker and no `windlass scheduler` is running"
 
 
 def with_schedules(seen: Overview, found: Sequence[ScheduleStatus]) -> Overview:
@@ -302,29 +245,25 @@ def with_schedules(seen: Overview, found: Sequence[ScheduleStatus]) -> Overview:
         next_name=None if first is None else first.name,
         next_at=None if first is None else first.next_at,
     )
-    return msgspec.structs.replace(seen, schedules=summary)
+    return structs.replace(seen, schedules=summary)
 
 
 def schedule_findings(seen: Overview, found: Sequence[ScheduleStatus]) -> list[Finding]:
     """What is wrong with schedules, for the verdict."""
+    wrong = [each for each in found if each.notes]
+    found_wrong = [
+        (f"Schedule {each.name}: {each.notes[0]}", f"windlass schedule show {each.name}")
+        for each in wrong[:_MOST_TOLD]
+    ]
     if found and not seen.fleet.alive:
         # One line for all of them: each would say the same.
         many = "1 schedule brings" if len(found) == 1 else f"{len(found)} schedules bring"
         start = start_worker(each.type for each in found)
-        return [_finding(f"No worker is running, so nobody runs what {many}", start)]
-    wrong = [each for each in found if each.notes]
-    told = [
-        _finding(f"Schedule {each.name}: {each.notes[0]}", f"windlass schedule show {each.name}")
-        for each in wrong[:_MOST_TOLD]
-    ]
-    if len(wrong) > _MOST_TOLD:
+        found_wrong = [(f"No worker is running, so nobody runs what {many}", start)]
+    elif len(wrong) > _MOST_TOLD:
         more = f"Something is wrong with {count(len(wrong) - _MOST_TOLD, 'more schedule')}"
-        told.append(_finding(more, "windlass schedule list"))
-    return told
-
-
-def _finding(sentence: str, mend: str) -> Finding:
-    return Finding(cause=Cause.SCHEDULE, grave=False, sentence=sentence, mend=mend)
+        found_wrong.append((more, "windlass schedule list"))
+    return [finding(Cause.SCHEDULE, sentence, mend, grave=False) for sentence, mend in found_wrong]
 
 
 def _fitting(info: TypeInfo, payload: Mapping[str, Any]) -> tuple[bytes, int]:

@@ -36,15 +36,12 @@ def read_filter(
     chosen, view = _read_states(tuple(states))
     conditions = dict(read_condition(each) if isinstance(each, str) else each for each in where)
     wanted = tuple(types)
-    for field, text in (
-        ("tenant", tenant),
-        ("key", key),
-        ("error", error),
-        *(("type", each) for each in wanted),
-    ):
-        _check_text(field, text)
-    for path, value in conditions.items():
-        _check_text("where", ".".join(path) + f"={value}")
+    texts = [("tenant", tenant), ("key", key), ("error", error), *(("type", each) for each in wanted)]
+    texts += [("where", ".".join(path) + f"={value}") for path, value in conditions.items()]
+    for field, text in texts:
+        # What no store keeps could not be found.
+        if text is not None and not storable(text):
+            raise must_be(field, text, TEXT)
     if older_than is not None and older_than > _LONGEST_AGO:
         raise must_be("older_than", f"{older_than.days}d", f"at most {_LONGEST_AGO.days}d")
     return Filter(
@@ -85,12 +82,6 @@ def _read_states(names: tuple[str, ...]) -> tuple[tuple[JobState, ...], str | No
     if views:
         return (), views[0]
     return tuple(JobState(name) for name in names), None
-
-
-def _check_text(field: str, text: str | None) -> None:
-    """What no store keeps could not be found."""
-    if text is not None and not storable(text):
-        raise must_be(field, text, TEXT)
 
 
 def read_condition(text: str) -> tuple[tuple[str, ...], Any]:
@@ -153,15 +144,14 @@ def read_query(text: str) -> Filter:
     found = _Found()
     for term in _terms(text):
         _take(found, term)
+    older = found.once.pop("older", None)
     return read_filter(
         types=found.types,
         states=found.states,
-        tenant=found.once.get("tenant"),
-        key=found.once.get("key"),
-        error=found.once.get("error"),
-        older_than=_age(found.once.get("older")),
+        older_than=None if older is None else parse_duration(older, "older"),
         where=found.payload,
         ids=found.ids,
+        **found.once,
     )
 
 
@@ -229,15 +219,14 @@ class _Term(NamedTuple):
     quoted: bool
 
 
-class _Found:
+class _Found(msgspec.Struct):
     """What the terms amount to."""
 
-    def __init__(self) -> None:
-        self.types: list[str] = []
-        self.states: list[str] = []
-        self.ids: list[str] = []
-        self.once: dict[str, str] = {}
-        self.payload: list[tuple[tuple[str, ...], Any]] = []
+    types: list[str] = []
+    states: list[str] = []
+    ids: list[str] = []
+    once: dict[str, str] = {}
+    payload: list[tuple[tuple[str, ...], Any]] = []
 
 
 def _terms(text: str) -> Iterator[_Term]:
@@ -275,7 +264,9 @@ def _take(found: _Found, term: _Term) -> None:
         case "state":
             found.states += [part for part in term.value.split(",") if part]
         case "id":
-            found.ids.append(_checked_id(term.value))
+            if not _UUID.fullmatch(term.value):
+                raise must_be("q", f"id:{term.value}", "id: and a job's id, which is a UUID")
+            found.ids.append(term.value)
         case "tenant" | "key" | "error" | "older":
             if term.name in found.once:
                 raise must_be("q", f"{term.name}:{term.value}", f"{term.name}: only once")
@@ -297,16 +288,6 @@ def _take_alone(found: _Found, word: str) -> None:
         raise must_be("q", word, "one key only, or words such as " + " ".join(WORDS))
     else:
         found.once["key"] = word
-
-
-def _checked_id(text: str) -> str:
-    if _UUID.fullmatch(text):
-        return text
-    raise must_be("q", f"id:{text}", "id: and a job's id, which is a UUID")
-
-
-def _age(text: str | None) -> timedelta | None:
-    return None if text is None else parse_duration(text, "older")
 
 
 _SPACE = re.compile(r"\s*")

@@ -6,19 +6,32 @@ done twice, and "completed" an outcome that never came. Each of these is a field
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
+from msgspec import structs
 
 from windlass.errors import StoreError
-from windlass.job import JobState, View
+from windlass.job import Job, JobState, View
 from windlass.observe import names
-from windlass.ops import findings
-from windlass.ops.overview import SILENT_AFTER, Band, Overview, TypeStatus, WorkerHealth, serves
-from windlass.ops.verdict import Finding
-from windlass.store.oncall import Sighting, Stalled, Verdicts
-from windlass.store.samples import PENDING, Sample, Standing
+from windlass.ops.overview import SILENT_AFTER, Band, Overview, TypeStatus, WorkerHealth
+from windlass.ops.verdict import (
+    LATELY,
+    LATELY_DONE,
+    Cause,
+    Failures,
+    Finding,
+    finding,
+    in_a_line,
+    verdict,
+    worth_a_sample,
+)
+from windlass.ops.words import count, serve_type, span
+from windlass.store.jobs import Filter
+from windlass.store.oncall import Sighting
+from windlass.store.running import Unread
+from windlass.store.samples import PENDING, POISON, POISON_REPLAYS, Sample, Standing
 from windlass.store.store import Store
 from windlass.upkeep import maintenance
 
@@ -28,6 +41,15 @@ STALE = timedelta(minutes=1)
 WINDOW = timedelta(hours=1)
 # So long may a job be due before somebody should have taken it.
 TAKEN_WITHIN = timedelta(seconds=60)
+# A check that is so much behind its time is not made by anybody.
+CHECKED_WITHIN = timedelta(minutes=15)
+# Somebody is warned of a mismatch for so long.
+REMEMBERED = timedelta(days=1)
+# So many failures are looked at, of all types together, and so many of a type that is not among them.
+_NEWEST = 100
+_OTHERS = 20
+# Those of one type that are tried again are searched for behind its due jobs, and this is done every second.
+_FEW_ENOUGH = 50_000
 # So often should each of these succeed, where anybody is there to do it.
 WITHIN: dict[str, timedelta] = {
     "beat": SILENT_AFTER,
@@ -138,130 +160,221 @@ def judge(
     fleet: Sequence[WorkerHealth],
 ) -> Signals:
     """What the facts say. Pure."""
-    bands = tuple(seen.bands)
+    now, bands = sighting.now, tuple(seen.bands)
     untaken = tuple(_untaken(sample.standing, sighting, seen.types, fleet))
-    checked = tuple(_checked(each, sighting.now) for each in sighting.verdicts)
-    beats = tuple(_ticks(sighting, fleet))
+    checked = tuple(
+        Checked(
+            type=each.type,
+            waiting=each.waiting,
+            overdue=None if each.since is None else max(timedelta(0), now - each.since),
+            matched=each.matched,
+            mismatched=each.mismatched,
+            unknown=each.unknown,
+            last_mismatch_at=each.mismatch_at,
+            last_mismatch_job=each.mismatch_job,
+        )
+        for each in sighting.verdicts
+    )
+    ticks = tuple(_ticks(sighting, fleet))
     return Signals(
-        now=sighting.now,
+        now=now,
         counted=sample.age or timedelta(0),
-        lanes=tuple(_lane(each) for each in sample.standing if each.view in PENDING),
+        lanes=tuple(
+            structs.replace(each, oldest=each.oldest if each.view == View.DUE else None)
+            for each in sample.standing
+            if each.view in PENDING
+        ),
         bands=bands,
         untaken=untaken,
         window=WINDOW,
         balances=tuple(_balances(happened)),
         checked=checked,
-        ticks=beats,
+        ticks=ticks,
         findings=(
-            *findings.of_ticks(beats),
-            *findings.of_untaken(untaken, sighting.now),
-            *findings.of_unread(sighting.unread, fleet),
-            *findings.of_checks(checked, sighting.now),
-            *findings.of_bands(bands, sighting.now),
-            *findings.of_poison(sample.standing, sighting.now),
+            *_late_ticks(ticks),
+            *_not_promoted(untaken, now),
+            *_unreadable(sighting.unread, fleet),
+            *_of_checks(checked, now),
+            *_starved(bands, now),
+            *_poison(sample.standing, now),
         ),
     )
 
 
-# --- what waits ---------------------------------------------------------------------------------
-
-
-def _lane(each: Standing) -> Standing:
-    oldest = each.oldest if each.view == View.DUE else None
-    return msgspec.structs.replace(each, oldest=oldest)
+# --- what is seen -------------------------------------------------------------------------------
 
 
 def _untaken(
-    depths: Sequence[Standing],
-    sighting: Sighting,
-    types: Sequence[TypeStatus],
-    fleet: Sequence[WorkerHealth],
+    depths: Sequence[Standing], sighting: Sighting, types: Sequence[TypeStatus], fleet: Sequence[WorkerHealth]
 ) -> Iterator[Untaken]:
     """Types of which jobs are due for long and none runs; one that is merely behind has some that run."""
     running = {each.type for each in depths if each.view in (JobState.PROCESSING, View.STUCK)}
-    known = {each.name: each for each in types}
-    stalled = {each.type: each for each in sighting.stalled}
-    waiting: dict[str, Untaken] = {}
+    waiting: dict[str, tuple[int, timedelta]] = {}
     for each in depths:
         oldest = each.oldest or timedelta(0)
         if each.view == View.DUE and oldest >= TAKEN_WITHIN and each.type not in running:
-            why = _why(each.type, known.get(each.type), stalled, fleet)
-            so_far = waiting.get(each.type)
-            count = each.count + (so_far.count if so_far else 0)
-            longest = max(oldest, so_far.oldest) if so_far else oldest
-            waiting[each.type] = Untaken(type=each.type, count=count, oldest=longest, why=why)
+            number, longest = waiting.get(each.type, (0, oldest))
+            waiting[each.type] = number + each.count, max(oldest, longest)
     for late in sighting.stalled:
         # Other than a lane these are seen at this very moment.
-        if late.type not in waiting:
-            why = _why(late.type, known.get(late.type), stalled, fleet)
-            oldest = sighting.now - late.since
-            waiting[late.type] = Untaken(type=late.type, count=late.count, oldest=oldest, why=why)
-    yield from (waiting[name] for name in sorted(waiting))
+        waiting.setdefault(late.type, (late.count, sighting.now - late.since))
+    known = {each.name: each for each in types}
+    stalled = {each.type for each in sighting.stalled}
+    for name, (number, oldest) in sorted(waiting.items()):
+        why = _why(name, known.get(name), fleet) or ("not_promoted" if name in stalled else "untaken")
+        yield Untaken(type=name, count=number, oldest=oldest, why=why)
 
 
-def _why(
-    name: str, status: TypeStatus | None, stalled: Mapping[str, Stalled], fleet: Sequence[WorkerHealth]
-) -> str:
-    if not any(worker.alive and serves(worker.info, name) for worker in fleet):
+def _why(name: str, status: TypeStatus | None, fleet: Sequence[WorkerHealth]) -> str:
+    """What keeps workers from the jobs of a type; empty: nothing that shows."""
+    if not any(worker.alive and worker.info.serves(name) for worker in fleet):
         return "no_worker"
-    if status is not None and status.paused is not None:
+    if status is None:
+        return ""
+    if status.paused is not None:
         return "paused"
-    if status is not None and status.breaker is not None and status.breaker.open:
+    if status.breaker is not None and status.breaker.open:
         return "breaker"
-    if status is not None and status.too_new is not None:
-        return "version"
-    return "not_promoted" if name in stalled else "untaken"
-
-
-# --- what happened ------------------------------------------------------------------------------
+    return "" if status.too_new is None else "version"
 
 
 def _balances(happened: Mapping[tuple[str, str], int]) -> Iterator[Balance]:
     for name in sorted({job_type for job_type, _ in happened if job_type}):
-        told = {which: happened.get((name, which), 0) for which in _BALANCED}
-        if any(told.values()):
-            yield Balance(type=name, **told)
-
-
-_BALANCED = (
-    names.ENQUEUED,
-    names.STARTED,
-    names.COMPLETED,
-    names.FAILED,
-    names.DEAD,
-    names.LATE,
-    names.REAPED,
-)
-
-
-def _checked(each: Verdicts, now: datetime) -> Checked:
-    behind = None if each.since is None else max(timedelta(0), now - each.since)
-    return Checked(
-        type=each.type,
-        waiting=each.waiting,
-        overdue=behind,
-        matched=each.matched,
-        mismatched=each.mismatched,
-        unknown=each.unknown,
-        last_mismatch_at=each.mismatch_at,
-        last_mismatch_job=each.mismatch_job,
-    )
+        shown = {which: happened.get((name, which), 0) for which in Balance.__struct_fields__[1:]}
+        if any(shown.values()):
+            yield Balance(type=name, **shown)
 
 
 def _ticks(sighting: Sighting, fleet: Sequence[WorkerHealth]) -> Iterator[Tick]:
-    alive = [worker for worker in fleet if worker.alive]
     beats = [worker.info.beat_at for worker in fleet if worker.info.beat_at is not None]
     moments = {"beat": max(beats)} if beats else {}
-    started = [worker.info.started_at for worker in alive if worker.info.started_at is not None]
+    started = [worker.info.started_at for worker in fleet if worker.alive]
     for name, within in WITHIN.items():
         at = sighting.ticks.get(name) or moments.get(name)
         # A clock may have been set back.
         age = None if at is None else max(timedelta(0), sighting.now - at)
-        there = any(sighting.now - each > within for each in started)
-        yield Tick(
-            name=name,
-            at=at,
-            age=age,
-            within=within,
-            late=there and (age is None or age > within),
+        there = any(each is not None and sighting.now - each > within for each in started)
+        late = there and (age is None or age > within)
+        yield Tick(name=name, at=at, age=age, within=within, late=late)
+
+
+# --- what is found in it ------------------------------------------------------------------------
+
+
+def _not_promoted(untaken: Iterable[Untaken], now: datetime) -> Iterator[Finding]:
+    """Jobs that are not let in. Why else nobody takes jobs, the verdict sees by itself."""
+    for each in untaken:
+        if each.why == "not_promoted":
+            jobs = f"{count(each.count, 'job')} of {each.type}"
+            sentence = f"Nobody lets {jobs} into the queue, whose time has come"
+            since = now - each.oldest
+            yield finding(Cause.NOT_PROMOTED, sentence, "windlass doctor", since, of=each.type)
+
+
+def _unreadable(unread: Iterable[Unread], fleet: Iterable[WorkerHealth]) -> Iterator[Finding]:
+    """Jobs of another release that no running worker can read, until they end: mostly after a rollback."""
+    alive = [each.info for each in fleet if each.alive]
+    stuck: dict[tuple[str, str], list[Unread]] = {}
+    for each in unread:
+        if each.for_none_of(alive):
+            stuck.setdefault((each.type, each.field), []).append(each)
+    for (job_type, field), found in sorted(stuck.items()):
+        number = sum(each.count for each in found)
+        sentence = (
+            f"No running worker can read {field} in {count(number, 'job')} of {job_type}, which "
+            "another release of the application made: deploy a release that can, edit each (windlass edit) "
+            f"or bury them (windlass bury --type {job_type} --state unreadable)"
         )
+        mend = f"windlass list --type {job_type} --state unreadable"
+        yield finding(Cause.UNREADABLE, sentence, mend, min(each.since for each in found), of=job_type)
+
+
+def _starved(bands: Iterable[Band], now: datetime) -> Iterator[Finding]:
+    """Priorities that starve."""
+    for band in bands:
+        if band.starved:
+            behind = f"Priority {band.priority} starves behind later jobs of higher priority"
+            sentence, mend = f"{behind}: {band.due:,} due", "windlass config set low_share 0.1"
+            # Whose jobs these are is found to have too few workers; this says what else would help.
+            yield finding(Cause.STARVED, sentence, mend, now - band.oldest, grave=False)
+
+
+def _of_checks(checked: Iterable[Checked], now: datetime) -> Iterator[Finding]:
+    """Completed jobs that did not do what they should, or of which nobody knows."""
+    for each in checked:
+        last = each.last_mismatch_at
+        if last is not None and now - last <= REMEMBERED:
+            verified = f"{each.mismatched:,} of {each.matched + each.mismatched:,} verified jobs"
+            sentence = f"{verified} of {each.type} completed without doing what they should"
+            mend = f"windlass show {each.last_mismatch_job}" if each.last_mismatch_job else None
+            # As with deaths: what is over should not hide what is not.
+            yield finding(Cause.MISMATCH, sentence, mend, of=each.type, grave=now - last <= LATELY)
+        if each.overdue is not None and each.overdue > CHECKED_WITHIN:
+            waiting = f"Completed jobs of {each.type} wait to be verified ({each.waiting:,})"
+            sentence = f"{waiting}: no worker with that check is running"
+            since, mend = now - each.overdue, serve_type(each.type)
+            yield finding(Cause.UNVERIFIED, sentence, mend, since, of=each.type, grave=False)
+
+
+def _poison(standing: Iterable[Standing], now: datetime) -> Iterator[Finding]:
+    """Jobs that died again after three replays: another one will not help."""
+    poison: dict[str, list[Standing]] = {}
+    for each in standing:
+        if each.view == POISON:
+            poison.setdefault(each.type, []).append(each)
+    for name, found in sorted(poison.items()):
+        number = sum(each.count for each in found)
+        died = f"{count(number, 'job')} of {name} {'has' if number == 1 else 'have'} died again"
+        sentence = f"{died} after {POISON_REPLAYS} or more replays: fix the handler or the payload first"
+        since = now - max(each.oldest or timedelta(0) for each in found)
+        mend = f"windlass dlq list --type {name}"
+        yield finding(Cause.REPLAYED, sentence, mend, since, of=name, grave=False)
+
+
+def _late_ticks(ticks: Iterable[Tick]) -> Iterator[Finding]:
+    """What every fleet does by itself, and this one has stopped doing."""
+    for tick in ticks:
+        if tick.late:
+            since = "was never seen to succeed" if tick.at is None else "has not succeeded"
+            there = f"though a worker is there that should do it every {span(tick.within)}"
+            sentence = f"{tick.name.capitalize()} {since}, {there}"
+            yield finding(Cause.STOPPED, sentence, "windlass doctor", tick.at)
+
+
+def judged(seen: Overview, store: Store, signalled: Sequence[Finding]) -> Overview:
+    """One look at everything, with the verdict; of which signals and schedules tell of their own."""
+    worst = worth_a_sample(seen.types)
+    failures = _failures(seen, store, worst) if worst else {}
+    shown = verdict(seen.now, seen.types, seen.fleet, failures, signalled)
+    lines = [in_a_line(each, seen.now) for each in shown.findings]
+    return structs.replace(seen, verdict=shown, warnings=lines)
+
+
+def _failures(seen: Overview, store: Store, worst: Sequence[str]) -> Mapping[str, Failures]:
+    """By time and not by type: a few that fail among a million that wait are found at once."""
+    found: dict[str, list[Job]] = {}
+    for job in store.failures(limit=_NEWEST):
+        found.setdefault(job.type, []).append(job)
+    # How many jobs of each type went well lately.
+    happened = store.increases([LATELY_DONE])[LATELY_DONE]
+    for each in seen.types:
+        # One that fails more than all others must not hide what they fail of.
+        if each.name in worst and each.name not in found:
+            found[each.name] = _others(store, each)
+    return {
+        name: Failures(
+            retrying=[job for job in jobs if job.view(seen.now) is View.RETRYING],
+            due=[job for job in jobs if job.view(seen.now) is View.DUE],
+            dead=[job for job in jobs if job.state is JobState.DEAD],
+            completed=happened.get((name, names.COMPLETED), 0),
+        )
+        for name, jobs in found.items()
+    }
+
+
+def _others(store: Store, each: TypeStatus) -> list[Job]:
+    name, counts = each.name, each.counts
+    wanted = [Filter(types=(name,), states=(JobState.DEAD,))] if counts[JobState.DEAD] else []
+    if counts[View.RETRYING] and counts[View.DUE] <= _FEW_ENOUGH:
+        wanted.append(Filter(types=(name,), view=View.RETRYING))
+    return [job for where in wanted for job in store.find(where, limit=_OTHERS).jobs]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from windlass.job import ENDED, Attempt, Error, Job, JobState, View
+from windlass.job import ENDED, Error, Job, JobState, View
 from windlass.store.jobs import Filter
 
 if TYPE_CHECKING:
@@ -41,7 +41,14 @@ def events(job: Job) -> Iterator[Event]:
     """Everything that a job's record tells."""
     yield Event(at=job.created_at, what="enqueued", job=job)
     for attempt in job.history:
-        yield _ended(job, attempt)
+        yield Event(
+            at=attempt.finished_at,
+            what=_OUTCOMES.get(attempt.outcome, attempt.outcome),
+            job=job,
+            attempt=attempt.number,
+            ran=attempt.finished_at - attempt.started_at,
+            error=attempt.error,
+        )
     for change in job.changes:
         yield Event(at=change.at, what=change.verb, job=job, by=change.by)
     told = bool(job.history) and job.history[-1].outcome == job.state
@@ -49,17 +56,6 @@ def events(job: Job) -> Iterator[Event]:
         yield Event(at=job.finished_at, what=job.state.value, job=job, error=job.error)
     if job.state is JobState.PROCESSING and job.started_at is not None:
         yield Event(at=job.started_at, what="started", job=job, attempt=job.attempts)
-
-
-def _ended(job: Job, attempt: Attempt) -> Event:
-    return Event(
-        at=attempt.finished_at,
-        what=_OUTCOMES.get(attempt.outcome, attempt.outcome),
-        job=job,
-        attempt=attempt.number,
-        ran=attempt.finished_at - attempt.started_at,
-        error=attempt.error,
-    )
 
 
 def held_now(ops: Ops) -> list[Job]:

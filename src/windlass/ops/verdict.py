@@ -17,8 +17,7 @@ from windlass.ops.words import serve_type, span, start_worker
 from windlass.outcome import OUTSIDE_CLASS
 
 if TYPE_CHECKING:
-    from windlass.ops.overview import FleetSummary, TooNew, TypeStatus
-    from windlass.store.flow import Breaker
+    from windlass.ops.overview import FleetSummary, TypeStatus
 
 
 class Cause(StrEnum):
@@ -63,6 +62,19 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     # The type that it is about.
     type: str | None = None
     mend: str | None = None
+
+
+def finding(
+    cause: Cause,
+    sentence: str,
+    mend: str | None = None,
+    since: datetime | None = None,
+    *,
+    of: str | None = None,
+    grave: bool = True,
+) -> Finding:
+    """A finding, about a type if one is named."""
+    return Finding(cause=cause, grave=grave, sentence=sentence, since=since, type=of, mend=mend)
 
 
 def lasting(found: Finding, now: datetime) -> str:
@@ -142,106 +154,77 @@ def verdict(
     found += _dead_letters(types, {each.type for each in found if each.cause is Cause.POISON})
     found.sort(key=lambda each: (not each.grave, list(Cause).index(each.cause), each.since or now))
     grave = [each for each in found if each.grave]
-    if not found:
-        return Verdict(state="healthy", sentence=_all_well(types, fleet))
-    if not grave:
-        return Verdict(state="notice", sentence=_all_well(types, fleet), findings=tuple(found))
-    first = grave[0]
-    more = f" (and {len(grave) - 1} more)" if len(grave) > 1 else ""
-    return Verdict(state="trouble", sentence=first.sentence + more, since=first.since, findings=tuple(found))
+    if grave:
+        more = f" (and {len(grave) - 1} more)" if len(grave) > 1 else ""
+        sentence = grave[0].sentence + more
+        return Verdict(state="trouble", sentence=sentence, since=grave[0].since, findings=tuple(found))
+    well = "Nothing waits, and no worker is running"
+    if fleet.alive:
+        working = f"{_count(fleet.alive, 'worker')}, {_count(running, 'job')} running"
+        well = f"Healthy: {working}, nothing waits long"
+    return Verdict(state="notice" if found else "healthy", sentence=well, findings=tuple(found))
 
 
-def _all_well(types: Sequence[TypeStatus], fleet: FleetSummary) -> str:
-    if not fleet.alive:
-        return "Nothing waits, and no worker is running"
-    running = sum(each.counts[JobState.PROCESSING] for each in types)
-    return f"Healthy: {_count(fleet.alive, 'worker')}, {_count(running, 'job')} running, nothing waits long"
-
-
-def _fleet_findings(now: datetime, types: Sequence[TypeStatus], fleet: FleetSummary) -> Sequence[Finding]:
-    found: list[Finding] = []
-    due = sum(each.counts[View.DUE] for each in types)
+def _fleet_findings(now: datetime, types: Sequence[TypeStatus], fleet: FleetSummary) -> Iterator[Finding]:
+    due, health = [each for each in types if each.counts[View.DUE]], "windlass worker health"
     if due and not fleet.alive:
         oldest = max((each.oldest_due for each in types if each.oldest_due is not None), default=None)
-        found.append(
-            Finding(
-                cause=Cause.NO_WORKER,
-                grave=True,
-                sentence=f"No worker is running: {_count(due, 'job')} {_wait(due)}",
-                since=_before(now, oldest),
-                mend=start_worker(each.name for each in types if each.counts[View.DUE]),
-            )
-        )
+        waiting = sum(each.counts[View.DUE] for each in due)
+        sentence = f"No worker is running: {_count(waiting, 'job')} {_wait(waiting)}"
+        start = start_worker(each.name for each in due)
+        yield finding(Cause.NO_WORKER, sentence, start, _before(now, oldest))
     if fleet.silent:
-        found.append(
-            Finding(
-                cause=Cause.SILENT,
-                # Nobody is left who could take it back.
-                grave=not fleet.alive and any(each.counts[JobState.PROCESSING] for each in types),
-                sentence=f"{_count(fleet.silent, 'worker')} fell silent; "
-                f"what {'it' if fleet.silent == 1 else 'they'} ran is taken back"
-                + ("" if fleet.alive else " when a worker runs"),
-                mend="windlass worker health",
-            )
-        )
+        what = f"what {'it' if fleet.silent == 1 else 'they'} ran is taken back"
+        when = "" if fleet.alive else " when a worker runs"
+        # Nobody is left who could take it back.
+        grave = not fleet.alive and any(each.counts[JobState.PROCESSING] for each in types)
+        sentence = f"{_count(fleet.silent, 'worker')} fell silent; {what}{when}"
+        yield finding(Cause.SILENT, sentence, health, grave=grave)
     if fleet.missing:
-        found.append(
-            Finding(
-                cause=Cause.MISSING,
-                # Nobody is left to run the next job.
-                grave=not fleet.alive,
-                sentence=f"{_count(fleet.missing, 'worker')} died and no other has started in "
-                + ("its place" if fleet.missing == 1 else "their places"),
-                mend="windlass worker health" if fleet.alive else start_worker(each.name for each in types),
-            )
-        )
+        where = "its place" if fleet.missing == 1 else "their places"
+        sentence = f"{_count(fleet.missing, 'worker')} died and no other has started in {where}"
+        mend = health if fleet.alive else start_worker(each.name for each in types)
+        # Grave: nobody is left to run the next job.
+        yield finding(Cause.MISSING, sentence, mend, grave=not fleet.alive)
     if deaf := fleet.deaf:
-        found.append(
-            Finding(
-                cause=Cause.DEAF,
-                grave=False,
-                sentence=f"{_count(len(deaf), 'worker')} not notified of new jobs "
-                f"({', '.join(sorted(set(deaf)))}), which start within a second and not at once; behind a "
-                "transaction pooler, say windlass_pooler=on in the database URL",
-                mend="windlass worker health",
-            )
+        sentence = (
+            f"{_count(len(deaf), 'worker')} not notified of new jobs "
+            f"({', '.join(sorted(set(deaf)))}), which start within a second and not at once; behind a "
+            "transaction pooler, say windlass_pooler=on in the database URL"
         )
-    return found
+        yield finding(Cause.DEAF, sentence, health, grave=False)
 
 
 def _type_findings(
     now: datetime, each: TypeStatus, fleet: FleetSummary, failures: Failures, running: int
-) -> Sequence[Finding]:
+) -> Iterator[Finding]:
     """What is wrong with one type. What holds all of its jobs back is named, and not what follows from it."""
-    found: list[Finding] = []
     if stuck := each.counts[View.STUCK]:
-        found.append(
-            Finding(
-                cause=Cause.STUCK,
-                grave=not fleet.alive,
-                sentence=f"{_count(stuck, 'job')} of {each.name} ran out of "
-                + ("its lease" if stuck == 1 else "their leases"),
-                type=each.name,
-                mend=f"windlass list --state stuck --type {each.name}",
-            )
-        )
+        leases = "its lease" if stuck == 1 else "their leases"
+        sentence = f"{_count(stuck, 'job')} of {each.name} ran out of {leases}"
+        mend = f"windlass list --state stuck --type {each.name}"
+        yield finding(Cause.STUCK, sentence, mend, grave=not fleet.alive, of=each.name)
     if (held := _shut(each, failures)) is not None:
-        found.append(held)
-    else:
-        failing = _failing(now, each, failures)
-        found += [] if failing is None else [failing]
-        served = each.counts[View.DUE] and fleet.alive and not (failing is not None and failing.grave)
-        if each.too_new is not None:
-            found.append(_too_new(now, each, each.too_new))
-            served = served and each.too_new.count < each.counts[View.DUE]
-        if served and (slow := _slow(now, each, running)) is not None:
-            found.append(slow)
-    return found
+        yield held
+        return
+    failing = _failing(now, each, failures)
+    if failing is not None:
+        yield failing
+    served = each.counts[View.DUE] and fleet.alive and not (failing is not None and failing.grave)
+    if (newer := each.too_new) is not None:
+        # Jobs wait for workers of a newer release.
+        none = f"No running worker takes version {newer.version} of {each.name}, only versions up to"
+        sentence = f"{none} {newer.newest}: {_count(newer.count, 'job')} {_wait(newer.count)}"
+        mend = f"windlass list --type {each.name} --state due"
+        yield finding(Cause.VERSION, sentence, mend, now - newer.oldest, of=each.name)
+        served = served and newer.count < each.counts[View.DUE]
+    if served and (slow := _slow(now, each, running)) is not None:
+        yield slow
 
 
-def _dead_letters(types: Sequence[TypeStatus], told: Collection[str | None]) -> Iterator[Finding]:
+def _dead_letters(types: Sequence[TypeStatus], other: Collection[str | None]) -> Iterator[Finding]:
     """Those that lie there, all types in one line; of which so many die now is told of by itself."""
-    dead = {each.name: each.counts[JobState.DEAD] for each in types if each.name not in told}
+    dead = {each.name: each.counts[JobState.DEAD] for each in types if each.name not in other}
     most = sorted((name for name, number in dead.items() if number), key=lambda name: (-dead[name], name))
     if not most:
         return
@@ -249,106 +232,66 @@ def _dead_letters(types: Sequence[TypeStatus], told: Collection[str | None]) -> 
     more = [_count(len(most) - _NAMED, "more type")] if len(most) > _NAMED else []
     only = most[0] if len(most) == 1 else None
     letters = _count(sum(dead.values()), "dead letter")
-    yield Finding(
-        cause=Cause.DEAD,
-        grave=False,
-        sentence=f"{letters} of {only}" if only else f"{letters}: {', '.join([*named, *more])}",
-        type=only,
-        mend=f"windlass dlq list --type {only}" if only else "windlass dlq list --group",
-    )
+    sentence = f"{letters} of {only}" if only else f"{letters}: {', '.join([*named, *more])}"
+    mend = f"windlass dlq list --type {only}" if only else "windlass dlq list --group"
+    yield finding(Cause.DEAD, sentence, mend, of=only, grave=False)
 
 
 def _shut(each: TypeStatus, failures: Failures) -> Finding | None:
     """A pause, or an open breaker."""
     waiting = each.counts[View.DUE]
     behind = f": {_count(waiting, 'job')} {_wait(waiting)}" if waiting else ""
-    if each.paused is not None:
-        why = f" ({each.paused.why})" if each.paused.why else ""
-        return Finding(
-            cause=Cause.PAUSED,
-            grave=_is_long(each),
-            sentence=f"{each.name} is paused by {each.paused.by}{why}{behind}",
-            since=each.paused.at,
-            type=each.name,
-            mend=f"windlass resume {each.name}",
-        )
-    if each.breaker is None or not each.breaker.open:
+    pause, breaker = each.paused, each.breaker
+    if pause is not None:
+        why = f" ({pause.why})" if pause.why else ""
+        sentence = f"{each.name} is paused by {pause.by}{why}{behind}"
+        mend = f"windlass resume {each.name}"
+        return finding(Cause.PAUSED, sentence, mend, pause.at, grave=_is_long(each), of=each.name)
+    if breaker is None or not breaker.open:
         return None
-    if each.breaker.by_hand:
-        why = f" ({each.breaker.why})" if each.breaker.why else ""
-        return Finding(
-            cause=Cause.PAUSED,
-            grave=_is_long(each),
-            sentence=f"The circuit breaker of {each.name} was opened by {each.breaker.by}{why}{behind}",
-            since=each.breaker.at,
-            type=each.name,
-            mend=f"windlass breaker {each.name} auto",
-        )
-    return _behind_breaker(each, each.breaker, failures, behind)
-
-
-def _behind_breaker(each: TypeStatus, breaker: Breaker, failures: Failures, behind: str) -> Finding:
-    """An open breaker says that jobs keep failing. Whether a dependency is down, their errors tell."""
+    if breaker.by_hand:
+        why = f" ({breaker.why})" if breaker.why else ""
+        sentence = f"The circuit breaker of {each.name} was opened by {breaker.by}{why}{behind}"
+        mend = f"windlass breaker {each.name} auto"
+        return finding(Cause.PAUSED, sentence, mend, breaker.at, grave=_is_long(each), of=each.name)
+    # An open breaker says that jobs keep failing. Whether a dependency is down, their errors tell.
     failed = [*failures.retrying, *failures.due] or list(failures.dead)
     outside = [job for job in failed if _is_outage(job)]
+    behind = f"; its circuit breaker is open{behind}"
     if failed and 2 * len(outside) >= len(failed):
         sure = any(job.error is not None and certain_outage(job.error) for job in outside)
-        return Finding(
-            cause=Cause.DEPENDENCY,
-            grave=True,
-            sentence=f"A dependency of {each.name} {'is' if sure else 'seems to be'} down{_told(outside)}; "
-            f"its circuit breaker is open{behind}",
-            since=breaker.at,
-            type=each.name,
-            mend=f"windlass breaker {each.name} close",
+        down = f"A dependency of {each.name} {'is' if sure else 'seems to be'} down{_quoted(outside)}"
+        return finding(
+            Cause.DEPENDENCY, down + behind, f"windlass breaker {each.name} close", breaker.at, of=each.name
         )
-    return Finding(
-        cause=Cause.POISON,
-        grave=True,
-        sentence=f"Jobs of {each.name} keep failing{_told(failed)}; its circuit breaker is open{behind}",
-        since=breaker.at,
-        type=each.name,
-        mend=_where_they_are(each),
-    )
+    sentence = f"Jobs of {each.name} keep failing{_quoted(failed)}{behind}"
+    return finding(Cause.POISON, sentence, _where_they_are(each), breaker.at, of=each.name)
 
 
 def _failing(now: datetime, each: TypeStatus, failures: Failures) -> Finding | None:
     """Attempts fail: by what is outside, or by the handler itself. Over when nothing fails any more."""
-    died = [job for job in failures.dead if _died(job) and now - (job.finished_at or now) <= LATELY]
+    # What somebody buried is in the dead letters on purpose.
+    failed = [job for job in failures.dead if not job.error or job.error.reason is not Reason.CANCELLED]
+    died = [job for job in failed if job.finished_at is not None and now - job.finished_at <= LATELY]
     last = max((job.finished_at for job in died if job.finished_at is not None), default=None)
-    if not each.counts[View.RETRYING] and (last is None or now - last > OVER_AFTER):
+    retrying = each.counts[View.RETRYING]
+    if not retrying and (last is None or now - last > OVER_AFTER):
         return None
-    grave = each.counts[View.RETRYING] + len(died) >= _FEW * failures.completed
+    grave = retrying + len(died) >= _FEW * failures.completed
     outside = [job for job in (*failures.retrying, *died) if _is_outage(job)]
     if len(outside) >= SEVERAL and 2 * len(outside) >= len(failures.retrying) + len(died):
-        waiting = each.counts[View.RETRYING]
-        behind = f": {_count(waiting, 'job')} {_wait(waiting)} for another attempt" if waiting else ""
-        return Finding(
-            cause=Cause.DEPENDENCY,
-            grave=grave,
-            sentence=f"A dependency of {each.name} seems to be down{_told(outside)}{behind}",
-            since=_first_failure(outside),
-            type=each.name,
-            mend=_where_they_are(each),
-        )
+        behind = f": {_count(retrying, 'job')} {_wait(retrying)} for another attempt" if retrying else ""
+        sentence = f"A dependency of {each.name} seems to be down{_quoted(outside)}{behind}"
+        since = _first_failure(outside)
+        return finding(Cause.DEPENDENCY, sentence, _where_they_are(each), since, grave=grave, of=each.name)
     inside = [job for job in (*died, *failures.retrying) if job not in outside]
     if len(inside) < SEVERAL:
         return None
     dying = f"{_count(len(died), 'job')} died within {int(LATELY.total_seconds() // 60)} minutes"
-    failed = dying if len(died) >= SEVERAL else f"{_count(each.counts[View.RETRYING], 'job')} failed"
-    return Finding(
-        cause=Cause.POISON,
-        grave=grave,
-        sentence=f"Jobs of {each.name} keep failing{_told(inside)}: {failed}",
-        since=_first_failure(inside),
-        type=each.name,
-        mend=_where_they_are(each, dead_first=True),
-    )
-
-
-def _died(job: Job) -> bool:
-    """Whether it failed: what somebody buried is in the dead letters on purpose."""
-    return job.finished_at is not None and (job.error is None or job.error.reason is not Reason.CANCELLED)
+    many = dying if len(died) >= SEVERAL else f"{_count(retrying, 'job')} failed"
+    sentence = f"Jobs of {each.name} keep failing{_quoted(inside)}: {many}"
+    where = _where_they_are(each, dead_first=True)
+    return finding(Cause.POISON, sentence, where, _first_failure(inside), grave=grave, of=each.name)
 
 
 def _where_they_are(each: TypeStatus, *, dead_first: bool = False) -> str:
@@ -359,70 +302,34 @@ def _where_they_are(each: TypeStatus, *, dead_first: bool = False) -> str:
     return first or second or f"windlass list --type {each.name}"
 
 
-def _too_new(now: datetime, each: TypeStatus, newer: TooNew) -> Finding:
-    """Jobs wait for workers of a newer release."""
-    return Finding(
-        cause=Cause.VERSION,
-        grave=True,
-        sentence=f"No running worker takes version {newer.version} of {each.name}, only versions up to "
-        f"{newer.newest}: {_count(newer.count, 'job')} {_wait(newer.count)}",
-        since=now - newer.oldest,
-        type=each.name,
-        mend=f"windlass list --type {each.name} --state due",
-    )
-
-
 def _slow(now: datetime, each: TypeStatus, running: int) -> Finding | None:
     """Jobs wait though nothing is shut."""
     waiting, since = each.counts[View.DUE], _before(now, each.oldest_due)
+    many = f"{_count(waiting, 'job')} of {each.name} {_wait(waiting)}"
     if not each.workers:
-        return Finding(
-            cause=Cause.UNSERVED,
-            grave=True,
-            sentence=f"No running worker serves {each.name}: {_count(waiting, 'job')} {_wait(waiting)} "
-            f"(cancel {'it' if waiting == 1 else 'them'} if the function was deleted)",
-            since=since,
-            type=each.name,
-            mend=serve_type(each.name),
+        sentence = (
+            f"No running worker serves {each.name}: {_count(waiting, 'job')} {_wait(waiting)} "
+            f"(cancel {'it' if waiting == 1 else 'them'} if the function was deleted)"
         )
-    if _is_long(each):
-        return _late(each, since, running)
-    if waiting < _BURST:
-        return None
-    sentence = f"A backlog is being worked off: {_jobs_wait(each)}, none for long"
-    return Finding(cause=Cause.BACKLOG, grave=False, sentence=sentence, since=since, type=each.name)
-
-
-def _late(each: TypeStatus, since: datetime | None, running: int) -> Finding:
-    """Jobs have waited for long, and workers serve them: held back, idle, or too few."""
+        return finding(Cause.UNSERVED, sentence, serve_type(each.name), since, of=each.name)
+    if not _is_long(each):
+        sentence = f"A backlog is being worked off: {many}, none for long"
+        return (
+            None
+            if waiting < _BURST
+            else finding(Cause.BACKLOG, sentence, since=since, grave=False, of=each.name)
+        )
+    # They have waited for long, and workers serve them: held back, idle, or too few.
     busy, limit = each.counts[JobState.PROCESSING], each.limit
     if (limit.concurrency is not None and busy >= limit.concurrency) or limit.rate is not None:
-        return Finding(
-            cause=Cause.HELD,
-            grave=True,
-            sentence=f"The limit of {each.name} holds {_count(each.counts[View.DUE], 'job')} back",
-            since=since,
-            type=each.name,
-            mend=f"windlass limit {each.name}",
-        )
+        sentence = f"The limit of {each.name} holds {_count(waiting, 'job')} back"
+        return finding(Cause.HELD, sentence, f"windlass limit {each.name}", since, of=each.name)
     if not running:
-        return Finding(
-            cause=Cause.IDLE,
-            grave=True,
-            sentence=f"{_jobs_wait(each)} though {_count(each.workers, 'worker')} could take them",
-            since=since,
-            type=each.name,
-            mend="windlass worker health",
-        )
+        idle = f"{many} though {_count(each.workers, 'worker')} could take them"
+        return finding(Cause.IDLE, idle, "windlass worker health", since, of=each.name)
     serving = "1 worker that serves" if each.workers == 1 else f"{each.workers} workers that serve"
-    return Finding(
-        cause=Cause.TOO_FEW_WORKERS,
-        grave=True,
-        sentence=f"Too few workers: {_jobs_wait(each)} behind the {serving} them",
-        since=since,
-        type=each.name,
-        mend=f"{serve_type(each.name)} --count 2",
-    )
+    sentence = f"Too few workers: {many} behind the {serving} them"
+    return finding(Cause.TOO_FEW_WORKERS, sentence, f"{serve_type(each.name)} --count 2", since, of=each.name)
 
 
 def outage(error: Error) -> bool:
@@ -449,17 +356,15 @@ def _class_name(error: Error) -> str:
     return (error.kind or "").rpartition(".")[2]
 
 
-def _told(jobs: Sequence[Job]) -> str:
+def _quoted(jobs: Sequence[Job]) -> str:
     """The most common error among them, in brackets."""
-    said = Counter(_named(job.error) for job in jobs if job.error is not None)
+    said: Counter[str] = Counter()
+    for error in (job.error for job in jobs if job.error is not None):
+        line = error.message.partition("\n")[0]
+        message = line if len(line) <= _LONGEST else line[:_LONGEST] + "…"
+        name = _class_name(error) or error.reason.value
+        said[f"{name}: {message}" if message else name] += 1
     return f" ({said.most_common(1)[0][0]})" if said else ""
-
-
-def _named(error: Error) -> str:
-    name = (error.kind or error.reason.value).rpartition(".")[2]
-    line = error.message.partition("\n")[0]
-    message = line if len(line) <= _LONGEST else line[:_LONGEST] + "…"
-    return f"{name}: {message}" if message else name
 
 
 def _first_failure(jobs: Sequence[Job]) -> datetime | None:
@@ -474,11 +379,6 @@ def _is_long(each: TypeStatus) -> bool:
 
 def _before(now: datetime, waited: timedelta | None) -> datetime | None:
     return None if waited is None else now - waited
-
-
-def _jobs_wait(each: TypeStatus) -> str:
-    waiting = each.counts[View.DUE]
-    return f"{_count(waiting, 'job')} of {each.name} {_wait(waiting)}"
 
 
 def _wait(number: int) -> str:
