@@ -85,9 +85,7 @@ class Group(Command, click.Group):
         return made
 
 
-def command(examples: str, kind: type[C] = Command) -> Callable[[Callable[..., Any]], C]:
-    """Make a command; its name is the function's, without `_command`."""
-
+def _made(kind: type[C], examples: str) -> Callable[[Callable[..., Any]], C]:
     def made(function: Callable[..., Any]) -> C:
         name = function.__name__.removesuffix("_command")
         return click.command(name, kind, examples=examples)(function)
@@ -95,8 +93,14 @@ def command(examples: str, kind: type[C] = Command) -> Callable[[Callable[..., A
     return made
 
 
-# The same for a command with commands of its own.
-group = partial(command, kind=Group)
+def command(examples: str) -> Callable[[Callable[..., Any]], Command]:
+    """Make a command; its name is the function's, without `_command`."""
+    return _made(Command, examples)
+
+
+def group(examples: str) -> Callable[[Callable[..., Any]], Group]:
+    """Make a command with commands of its own."""
+    return _made(Group, examples)
 
 
 def option(declared: str, meaning: str, *, name: str | None = None, **attributes: Any) -> Callable[[F], F]:
