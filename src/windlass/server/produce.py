@@ -25,6 +25,7 @@ from windlass.errors import (
 from windlass.job import MAX_BATCH_NAME, JobState, NewJob
 from windlass.observe import names, tracing
 from windlass.ops.actions import Need, Option
+from windlass.queue.jobs import choose
 from windlass.queue.producer import NotAtHand
 from windlass.registry import SENT_SHELL, SHELL
 from windlass.server import problems
@@ -272,11 +273,15 @@ def _problems(form: JobForm, draft: Draft, first: WindlassError) -> list[Windlas
     if not isinstance(first, InvalidValue | InvalidPayload):
         return [first]
     others = Problems()
-    said = [{name: value} for name, value in _said(form).items() if name not in ("depends_on", "unique")]
-    for options in ({}, *said):
+    said = {name: value for name, value in _said(form).items() if name not in ("depends_on", "unique")}
+    checks: list[Callable[[], object]] = [partial(choose, _in_words({name: said[name]})) for name in said]
+    if not isinstance(first, InvalidPayload):
+        # Read once more and not for each option: a large payload holds up everybody's.
+        checks.append(partial(draft, form.type, bytes(form.payload), {}))
+    for check in checks:
         # What is refused for another reason is no problem of a value.
         with suppress(WindlassError), others:
-            draft(form.type, bytes(form.payload), _in_words(options))
+            check()
     return list({str(error): error for error in (first, *others.found)}.values())
 
 
