@@ -162,17 +162,14 @@ class Judge:
     def _problems_of_tagged(self, node: Schema, value: dict[str, Any], path: str) -> Iterator[Problem]:
         """As above, but the value itself says which option is meant."""
         name, mapping = node["discriminator"]["propertyName"], node["discriminator"]["mapping"]
-        tag = str(value.get(name))
-        if tag in map(str, mapping):
-            meant = next(ref for known, ref in mapping.items() if str(known) == tag)
+        place, allowed = f"{path}.{name}", "one of " + ", ".join(map(_shown, mapping))
+        meant = {str(known): ref for known, ref in mapping.items()}.get(str(value.get(name)))
+        if meant is not None:
             yield from self.problems({"$ref": meant}, value, path)
         elif name in value:
-            yield _wrong(
-                f"{path}.{name}", value[name], "one of " + ", ".join(_shown(known) for known in mapping)
-            )
+            yield _wrong(place, value[name], allowed)
         else:
-            text = f"{path}.{name} is missing; it says which kind of object this is"
-            yield Problem(f"{path}.{name}", text, "one of " + ", ".join(_shown(known) for known in mapping))
+            yield Problem(place, f"{place} is missing; it says which kind of object this is", allowed)
 
     def _array_problems(self, node: Schema, value: list[Any], path: str) -> Iterator[Problem]:
         yield from _size_problems(node, len(value), path, "Items", "items")
