@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from windlass import connect
-from windlass.bench.run import Figure, http_steps, measure_files, measure_http, measure_server, steps
+from windlass.bench.run import Figure, measure, steps
 from windlass.cli.commands import Command
 from windlass.cli.screen import Cell, progress
 from windlass.cli.session import session
@@ -39,15 +39,11 @@ def bench(what: str | None, scale: float, folder: Path | None) -> None:
         raise click.BadParameter(f"must be above 0 and at most {_LARGEST_SCALE}", param_hint="--scale")
     begun = itertools.count()
     url = here.config.database_url
-    on_server = connect.is_postgres(url)
-    count = http_steps() if what else steps(on_server=on_server)
+    count = steps(http=what is not None, on_server=connect.is_postgres(url))
     with progress("measuring", count) as advance:
-        if what:
-            figures = measure_http(url, scale=scale, folder=folder, step=lambda _: advance(next(begun)))
-        elif on_server:
-            figures = measure_server(url, scale=scale, step=lambda _: advance(next(begun)))
-        else:
-            figures = measure_files(scale=scale, folder=folder, step=lambda _: advance(next(begun)))
+        figures = measure(
+            url, http=what is not None, scale=scale, folder=folder, step=lambda _: advance(next(begun))
+        )
     if here.json:
         click.echo(encode({"figures": [_with_verdict(figure) for figure in figures]}))
     else:

@@ -11,8 +11,8 @@ from uuid import UUID, uuid5
 import msgspec
 
 from windlass.clock import uuid7
-from windlass.errors import must_be
-from windlass.ops.actions import Action, Need, Option, Verbs, Why, bulk_action
+from windlass.errors import JobNotFound, must_be
+from windlass.ops.actions import Action, Count, Need, Option, Verbs, Why, bulk_action
 from windlass.ops.carrier import Carrier
 from windlass.ops.jobs import JobVerbs
 from windlass.ops.search import WITHIN, count_within
@@ -63,16 +63,29 @@ class Operations(Verbs):
         within="operations",
         operation="list_operations",
         answers=("operations",),
-        own_route=True,
+        schema="OperationsDocument",
     )
-    def list(self, *, limit: int = 50) -> Sequence[Operation]:
-        """The newest operations."""
-        return self.store.operations(limit=limit)
+    def list(self, *, limit: Count = 50) -> Sequence[Operation]:
+        """The newest operations.
+
+        A key that belongs to a tenant sees those on that tenant's jobs.
+        """
+        return [each for each in self.store.operations(limit=limit) if self._is_visible(each)]
 
     @Action("GET operations/{id}", need=Need.SEE, within="operations")
     def show(self, operation_id: OperationName) -> Operation:
         """One operation and how far it has come."""
-        return self.store.operation(operation_id)
+        found = self.store.operation(operation_id)
+        if not self._is_visible(found):
+            raise JobNotFound(found.id, "operation")
+        return found
+
+    def _is_visible(self, operation: Operation) -> bool:
+        return self._tenant in (None, operation.filter.get("tenant"))
+
+    def _steer(self, operation_id: str, state: State, by: str | None, why: str) -> Operation:
+        found = self.show(operation_id)
+        return self.store.steer_operation(found.id, state, by=self._who(by), why=why)
 
     def count(self, action: str, where: Filter, *, limit: int | None = None) -> Bulk:
         """Count the jobs that an action would reach, for at most two seconds."""
@@ -145,7 +158,7 @@ class Operations(Verbs):
     )
     def pause(self, operation_id: OperationName, *, by: str | None = None, why: Why = "") -> Operation:
         """Hold an operation where it is."""
-        return self.store.steer_operation(operation_id, State.PAUSED, by=self._who(by), why=why)
+        return self._steer(operation_id, State.PAUSED, by, why)
 
     @Action(
         "POST operations/{id}/resume",
@@ -156,7 +169,7 @@ class Operations(Verbs):
     )
     def resume(self, operation_id: OperationName, *, by: str | None = None, why: Why = "") -> Operation:
         """Let a paused operation go on from its place."""
-        return self.store.steer_operation(operation_id, State.RUNNING, by=self._who(by), why=why)
+        return self._steer(operation_id, State.RUNNING, by, why)
 
     @Action(
         "POST operations/{id}/stop",
@@ -168,7 +181,7 @@ class Operations(Verbs):
     )
     def stop(self, operation_id: OperationName, *, by: str | None = None, why: Why = "") -> Operation:
         """End an operation for good. What it has done stays done."""
-        return self.store.steer_operation(operation_id, State.STOPPED, by=self._who(by), why=why)
+        return self._steer(operation_id, State.STOPPED, by, why)
 
 
 class BulkVerbs(JobVerbs):

@@ -9,23 +9,24 @@ from typing import Annotated, Any, Literal, Unpack
 import msgspec
 from msgspec import Meta
 
-from windlass.checks import check_text
+from windlass.checks import Problems, check_text
 from windlass.connect import Front
 from windlass.errors import UnknownType, must_be
-from windlass.job import HIGHEST_PRIORITY, MAX_ATTEMPTS, MAX_TENANT, TypeInfo
+from windlass.job import HIGHEST_PRIORITY, MAX_ATTEMPTS, MAX_TENANT, MAX_TYPE, TypeInfo
 from windlass.ops.actions import Action, Need, Option, Options, Verbs, Why
-from windlass.ops.document import Object
+from windlass.ops.document import NAME, Object
 from windlass.ops.overview import Overview, ScheduleSummary, WorkerHealth, serves
 from windlass.ops.verdict import Cause, Finding
 from windlass.ops.words import count, start_worker
 from windlass.payload import pack, validate_for
 from windlass.registry import SENT_SHELL, SHELL
-from windlass.schedule import NewSchedule, TimingOptions, check_name, read_timing
+from windlass.schedule import MAX_NAME, NewSchedule, TimingOptions, check_name, read_timing
 from windlass.store.schedules import Fire, Origin, ScheduleInfo
 
 # A fire time that nobody has dealt with for so long: nobody looks.
 LATE_AFTER = timedelta(minutes=1)
 MOST_FIRES = 100
+Replace = Annotated[bool, Option("Put it in the place of one that has this name.")]
 Fires = Annotated[int, Meta(ge=1, le=MOST_FIRES), Option(f"How many fire times, 1 to {MOST_FIRES}.")]
 
 
@@ -65,13 +66,13 @@ class ScheduleHistory(ScheduleStatus, frozen=True, kw_only=True):
 class ScheduleWish(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule that somebody wants, as it was said; what is left out holds as for the type."""
 
-    name: str
-    type: str
-    payload: Mapping[str, Any]
+    name: Annotated[str, Meta(min_length=1, max_length=MAX_NAME, pattern=NAME, examples=["nightly"])]
+    type: Annotated[str, Meta(min_length=1, max_length=MAX_TYPE, pattern=NAME, examples=["report.build"])]
+    payload: Annotated[Mapping[str, Any], Meta(description="Of its jobs.", examples=[{"days": 1}])] = {}
     timing: TimingOptions
-    priority: int | None = None
-    max_attempts: int | None = None
-    tenant: str = ""
+    priority: Annotated[int, Meta(ge=0, le=HIGHEST_PRIORITY)] | None = None
+    max_attempts: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] | None = None
+    tenant: Annotated[str, Meta(min_length=1, max_length=MAX_TENANT)] | None = None
 
 
 class Schedules(Verbs):
@@ -110,31 +111,41 @@ class Schedules(Verbs):
         "POST schedules",
         need=Need.OPERATE,
         within="schedules",
-        own_route=True,
         own_command=True,
+        status=201,
+        location="schedules/{name}",
+        schema="ScheduleForm",
         past="added",
     )
     def add(
-        self, wish: ScheduleWish, *, replace: bool = False, by: str | None = None, why: str = ""
+        self, wish: ScheduleWish, *, replace: Replace = False, by: str | None = None, why: Why = ""
     ) -> ScheduleStatus:
-        """Enter a schedule for a type of the catalogue; its payload must fit the type's schema."""
+        """Make a schedule, or with `replace` change one; it holds, also over the code's, until it is removed.
+
+        Its payload must fit the type's schema.
+        """
         types = self.store.types()
         info = types.get(wish.type)
         if info is None:
             raise UnknownType(wish.type, types)
-        payload, version = _fitting(info, wish.payload)
+        problems = Problems()
+        with problems:
+            payload, version = _fitting(info, wish.payload)
+        with problems:
+            timing = read_timing(wish.timing)
+        problems.check()
         if self._sent and wish.type == SHELL:
             version = SENT_SHELL
         self.store.add_schedule(
             NewSchedule(
                 name=check_name(wish.name),
-                timing=read_timing(wish.timing),
+                timing=timing,
                 type=wish.type,
                 payload=payload,
                 schema_version=version,
                 priority=_within("priority", wish.priority, 0, HIGHEST_PRIORITY),
                 max_attempts=_within("max_attempts", wish.max_attempts, 1, MAX_ATTEMPTS),
-                tenant=check_text("tenant", wish.tenant, MAX_TENANT, least=0),
+                tenant=check_text("tenant", wish.tenant or "", MAX_TENANT, least=0),
             ),
             replace=replace,
             by=self._who(by),
