@@ -169,9 +169,11 @@ def operation_findings(found: Iterable[Operation], now: datetime) -> list[Findin
 
 def summed_up(operation: Operation) -> Bulk:
     """What became of the jobs of an operation."""
-    found = {"operation": operation.id, "state": operation.state, "error": operation.error}
     reached = msgspec.structs.asdict(operation.reached)
-    return Bulk(verb=operation.action, dry_run=False, **found, **reached)
+    state, error = operation.state, operation.error
+    return Bulk(
+        verb=operation.action, dry_run=False, operation=operation.id, state=state, error=error, **reached
+    )
 
 
 def narrowed(action: str, where: Filter, limit: int | None) -> Filter:
