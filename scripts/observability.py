@@ -55,7 +55,7 @@ def _metrics(metrics: tuple[Metric, ...]) -> list[str]:
 def _alerts() -> list[str]:
     rows = [
         f"| `{each.name}` | {each.severity} | {_span(each.lasting.total_seconds())} | {each.summary} | "
-        f"`{each.expression.replace('|', chr(92) + '|')}` |"
+        f"`{each.condition.text.replace('|', chr(92) + '|')}` |"
         for each in ALERTS
     ]
     return ["| alert | severity | for | what is wrong | condition |", "|---|---|---|---|---|", *rows]

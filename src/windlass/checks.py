@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TypeGuard, TypeVar
 
 from windlass.duration import parse_duration
-from windlass.errors import InvalidValue, must_be
+from windlass.errors import InvalidPayload, InvalidValue, must_be
 from windlass.job import (
     HIGHEST_PRIORITY,
     LATEST_AT,
@@ -20,40 +21,67 @@ from windlass.job import (
 )
 
 _Choice = TypeVar("_Choice", bound=str)
-_TYPE = re.compile(r"[a-z][a-z0-9_.-]*")
+_NAME = re.compile(r"[a-z][a-z0-9_.-]*")
 _UNSTORABLE = re.compile("[\ud800-\udfff\0]")
 _STORABLE = "without NUL or lone surrogates"
 # What every text may be that a store is asked for.
 TEXT = f"a text {_STORABLE}"
 
 
-def check_type(name: object) -> str:
-    """A type's name, or InvalidValue."""
-    if isinstance(name, str) and len(name) <= MAX_TYPE and _TYPE.fullmatch(name):
+class InvalidValues(InvalidValue):
+    """Several values that are not allowed, or payloads that do not fit; it reads as the first of them."""
+
+    def __init__(self, problems: Sequence[InvalidValue | InvalidPayload]) -> None:
+        self.problems, first = tuple(problems), problems[0]
+        super().__init__(
+            str(first),
+            field=getattr(first, "field", "payload"),
+            value=getattr(first, "value", None),
+            allowed=getattr(first, "allowed", ""),
+        )
+
+
+class Problems:
+    """Collects what is refused within its blocks, so that a caller hears of everything at once."""
+
+    def __init__(self) -> None:
+        self.found: list[InvalidValue | InvalidPayload] = []
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: object, _trace: object) -> bool:
+        if isinstance(error, InvalidValue | InvalidPayload):
+            self.found.append(error)
+        return isinstance(error, InvalidValue | InvalidPayload)
+
+    def check(self) -> None:
+        """Refuse it all, if anything was found."""
+        if self.found:
+            raise self.found[0] if len(self.found) == 1 else InvalidValues(self.found)
+
+
+def check_name(name: object, field: str, longest: int = MAX_TYPE) -> str:
+    """The name of a type, of what types share or of a schedule, or InvalidValue."""
+    if isinstance(name, str) and len(name) <= longest and _NAME.fullmatch(name):
         return name
-    allowed = f"a letter a-z, then a-z, 0-9, _, . or -, at most {MAX_TYPE} characters"
-    raise must_be("type", name, allowed)
+    raise must_be(field, name, f"a letter a-z, then a-z, 0-9, _, . or -, at most {longest} characters")
+
+
+check_type = partial(check_name, field="type")
+check_limit_key = partial(check_name, field="limit_key")
 
 
 def check_text(field: str, value: object, longest: int, *, least: int = 1) -> str:
     """A text that every store can keep, or InvalidValue."""
     if storable(value) and least <= len(value) <= longest:
         return value
-    allowed = f"a text of {least} to {longest} characters, {_STORABLE}"
-    raise must_be(field, value, allowed)
+    raise must_be(field, value, f"a text of {least} to {longest} characters, {_STORABLE}")
 
 
 def storable(value: object) -> TypeGuard[str]:
     """Whether it is a text that every store can keep: without NUL and lone surrogates."""
     return isinstance(value, str) and not _UNSTORABLE.search(value)
-
-
-def check_limit_key(key: object) -> str:
-    """The name of what several types share, or InvalidValue."""
-    try:
-        return check_type(key)
-    except InvalidValue as error:
-        raise must_be("limit_key", key, error.allowed) from None
 
 
 def check_timeout(value: object) -> timedelta:

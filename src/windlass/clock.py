@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from random import Random
 from typing import Protocol
 
@@ -31,16 +31,13 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's own clocks."""
 
-    # Seconds on a clock that only rises. The system's own call: every enqueue asks several times.
+    # The system's own calls: every enqueue asks several times.
     monotonic = staticmethod(time.monotonic)
+    uptime = staticmethod(partial(time.clock_gettime, _BOOT_CLOCK))
 
     def micros(self) -> int:
         """Wall time as whole microseconds since 1970, UTC."""
         return time.time_ns() // 1000
-
-    def uptime(self) -> float:
-        """Seconds on a clock that only rises and also counts while the machine sleeps."""
-        return time.clock_gettime(_BOOT_CLOCK)
 
 
 class ManualClock:
@@ -58,9 +55,7 @@ class ManualClock:
         """Seconds since this clock was made."""
         return self._risen
 
-    def uptime(self) -> float:
-        """Seconds since this clock was made."""
-        return self._risen
+    uptime = monotonic
 
     def advance(self, by: timedelta | float) -> None:
         """Let time pass on all three clocks."""

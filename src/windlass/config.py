@@ -6,7 +6,7 @@ import ipaddress
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -14,9 +14,9 @@ from typing import Any, Literal, NoReturn, TypeVar
 
 import msgspec
 
+from windlass.checks import check_app_version
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue, must_be
-from windlass.job import MAX_APP_VERSION
 from windlass.payload import Ring, read_key
 from windlass.size import parse_size
 from windlass.url import NOT_SHOWN, check
@@ -160,12 +160,10 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         if not 0 <= self.port <= _MOST_PORTS:
             raise must_be("port", self.port, f"between 0 and {_MOST_PORTS}")
         if not _LEAST_PATIENCE <= self.patience <= _MOST_PATIENCE:
-            allowed = f"between {_LEAST_PATIENCE:g}s and {_MOST_PATIENCE:g}s"
-            raise must_be("patience", f"{self.patience:g}s", allowed)
+            raise must_be("patience", f"{self.patience:g}s", "between 1s and 60s")
         for field in ("most_requests", "most_waiting"):
             if not _LEAST_BOUND <= getattr(self, field) <= _MOST_BOUND:
-                allowed = f"between {_LEAST_BOUND:,} and {_MOST_BOUND:,}"
-                raise must_be(field, getattr(self, field), allowed)
+                raise must_be(field, getattr(self, field), "between 10 and 100,000")
         if self.tls_key is not None and self.tls_cert is None:
             raise must_be("tls_key", self.tls_key, "given together with tls_cert")
         for each in self.trusted_proxies:
@@ -219,38 +217,19 @@ class Value(msgspec.Struct, frozen=True):
     where: str = ""
 
 
-class Config(msgspec.Struct, frozen=True):
+class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Every effective value by name, checked."""
 
     values: dict[str, Value]
-
-    @property
-    def database_url(self) -> str:
-        """Where the store is."""
-        return str(self.values["database_url"].value)
-
-    @property
-    def app(self) -> str | None:
-        """The application's queue as `module:name`, if one is named."""
-        app: str | None = self.values["app"].value
-        return app
-
-    @property
-    def app_version(self) -> str:
-        """The release of the application; empty if nobody said."""
-        return str(self.values["app_version"].value)
-
-    @property
-    def encryption_keys(self) -> tuple[str, ...]:
-        """The keys for encrypted fields of payloads; the first one encrypts."""
-        keys: tuple[str, ...] = self.values["encryption_keys"].value
-        return keys
-
-    @property
-    def alerts_secret(self) -> str | None:
-        """What messages to the webhook are signed with."""
-        secret: str | None = self.values["alerts.secret"].value
-        return secret
+    database_url: str
+    # The application's queue as `module:name`, if one is named.
+    app: str | None
+    # The release of the application; empty if nobody said.
+    app_version: str
+    # The keys for encrypted fields of payloads; the first one encrypts.
+    encryption_keys: tuple[str, ...]
+    # What messages to the webhook are signed with.
+    alerts_secret: str | None
 
     def worker(self) -> WorkerConfig:
         """How a worker started here works."""
@@ -296,7 +275,10 @@ def load(
     given = {name: value for name, value in (flags or {}).items() if value is not None}
     variables = os.environ if environ is None else environ
     written = _read_file((folder or Path()) / FILE_NAME)
-    config = Config({name: _effective(name, given, variables, written) for name in OPTIONS})
+    values = {name: _effective(name, given, variables, written) for name in OPTIONS}
+    own = {name.replace(".", "_"): each.value for name, each in values.items()}
+    fields: dict[str, Any] = {name: own[name] for name in Config.__struct_fields__[1:]}
+    config = Config(values=values, **fields)
     config.worker()
     config.server()
     return config
@@ -335,16 +317,13 @@ def _effective(
 ) -> Value:
     if name in flags:
         return _read(Value(name, flags[name], Source.FLAG, _flag(name)))
-    if environ.get(variable(name)) and not _is_from_kubernetes(name, environ[variable(name)]):
-        return _read(Value(name, environ[variable(name)], Source.ENV, variable(name)))
+    said = environ.get(variable(name))
+    # For a service named windlass-server a cluster sets WINDLASS_SERVER_PORT to tcp://ADDRESS:PORT.
+    if said and not (name == "server.port" and said.startswith(("tcp://", "udp://"))):
+        return _read(Value(name, said, Source.ENV, variable(name)))
     if name in written:
         return _read(Value(name, written[name], Source.FILE, FILE_NAME))
     return Value(name, OPTIONS[name].default, Source.DEFAULT)
-
-
-def _is_from_kubernetes(name: str, value: str) -> bool:
-    """For a service named windlass-server a cluster sets WINDLASS_SERVER_PORT to tcp://ADDRESS:PORT."""
-    return name == "server.port" and value.startswith(("tcp://", "udp://"))
 
 
 def _read(raw: Value) -> Value:
@@ -380,7 +359,8 @@ def _read_file(path: Path) -> dict[str, object]:
         # The place alone: the parser's own words may repeat what stands there, which may be a secret.
         place = _PLACE.search(str(error))
         where = "the end of the file" if place is None else place[0]
-        raise _NotToml(f"{FILE_NAME} must be valid TOML, got an error at {where}") from None
+        told = f"{FILE_NAME} must be valid TOML, got an error at {where}"
+        raise InvalidValue(told, field=FILE_NAME, value=NOT_SHOWN, allowed="valid TOML") from None
     values: dict[str, object] = {}
     for key, value in content.items():
         if isinstance(value, dict):
@@ -391,13 +371,6 @@ def _read_file(path: Path) -> dict[str, object]:
         if name not in OPTIONS:
             raise must_be(f"each name in {FILE_NAME}", name, "one of " + ", ".join(OPTIONS))
     return values
-
-
-class _NotToml(InvalidValue):
-    """A file that cannot be read; it has no value to show."""
-
-    def __init__(self, told: str) -> None:
-        super().__init__(told, field=FILE_NAME, value=NOT_SHOWN, allowed="valid TOML")
 
 
 _PLACE = re.compile(r"line \d+, column \d+")
@@ -420,12 +393,6 @@ def _database_url(value: object) -> object:
     url = _text(value)
     check(str(url))
     return url
-
-
-def _app_version(value: object) -> object:
-    if isinstance(value, str) and len(value) <= MAX_APP_VERSION and value.isprintable():
-        return value
-    raise must_be("", value, f"a text of up to {MAX_APP_VERSION} printable characters")
 
 
 def _whole(value: object) -> object:
@@ -464,47 +431,32 @@ def parse_hang_limit(value: object, field: str = "") -> timedelta | None:
         raise must_be(field, value, HANG_LIMITS) from None
 
 
-def _pools(value: object) -> object:
-    parts = value.split() if isinstance(value, str) else value
+def _texts(value: object, allowed: str, separator: str | None = ",") -> Sequence[str]:
+    parts = value.split(separator) if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
-        raise must_be("", value, "pools such as email=send_*:5, with spaces between them")
+        raise must_be("", value, allowed)
+    return parts
+
+
+def _listed(allowed: str) -> Callable[[object], tuple[str, ...]]:
+    return lambda value: tuple(part.strip() for part in _texts(value, allowed) if part.strip())
+
+
+def _pools(value: object) -> object:
+    parts = _texts(value, "pools such as email=send_*:5, with spaces between them", separator=None)
     return tuple(parse_pool(part) for part in parts)
 
 
 def _keys(value: object) -> object:
-    parts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
-        raise must_be("", NOT_SHOWN, "keys in base64, separated by commas")
-    found = tuple(part.strip() for part in parts if part.strip())
+    found = _listed("keys in base64, separated by commas")(value)
     for key in found:
         read_key(key)
     return found
 
 
-def _names(value: object) -> object:
-    parts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
-        raise must_be("", value, "names or addresses, separated by commas")
-    return tuple(part.strip() for part in parts if part.strip())
-
-
-def _patterns(value: object) -> object:
-    parts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
-        raise must_be("", value, "names or patterns of types, such as email.*,report")
-    return tuple(part.strip() for part in parts if part.strip())
-
-
-_SWITCH = {
-    "true": True,
-    "yes": True,
-    "on": True,
-    "1": True,
-    "false": False,
-    "no": False,
-    "off": False,
-    "0": False,
-}
+_NAMES = _listed("names or addresses, separated by commas")
+_PATTERNS = _listed("names or patterns of types, such as email.*,report")
+_SWITCH = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(("false", "no", "off", "0"), False)
 _WORKER = "worker."
 _SERVER = "server."
 # Flags that are not called as their options are.
@@ -517,20 +469,14 @@ _FLAGS = {
 _STANDARD = WorkerConfig()
 _SERVED = ServerConfig()
 # Read by the command line itself, or told to processes that we start.
-_OTHER_VARIABLES = {
-    "WINDLASS_DEBUG",
-    "WINDLASS_SUPERVISED",
-    "WINDLASS_CHILD",
-    "WINDLASS_JOB_ID",
-    "WINDLASS_ATTEMPT",
-}
+_OTHER_VARIABLES = {f"{PREFIX}{name}" for name in ("DEBUG", "SUPERVISED", "CHILD", "JOB_ID", "ATTEMPT")}
 
 # Options whose values are in no message.
 SECRETS = frozenset({"database_url", "encryption_keys", "alerts.secret"})
 OPTIONS: dict[str, _Option] = {
     "database_url": _Option(_database_url, "sqlite:///windlass.db"),
     "app": _Option(_text, None),
-    "app_version": _Option(_app_version, ""),
+    "app_version": _Option(check_app_version, ""),
     "worker.threads": _Option(_whole, _STANDARD.threads),
     "worker.coroutines": _Option(_whole, _STANDARD.coroutines),
     "worker.processes": _Option(_whole, _STANDARD.processes),
@@ -541,7 +487,7 @@ OPTIONS: dict[str, _Option] = {
     # A process of its own can be started anew; a worker inside another program cannot.
     "worker.most_held": _Option(_whole, 3),
     "worker.concurrency": _Option(_whole, _STANDARD.concurrency),
-    "worker.types": _Option(_patterns, _STANDARD.types),
+    "worker.types": _Option(_PATTERNS, _STANDARD.types),
     # On the command line the store decides, if nobody says anything.
     "worker.shell": _Option(_yes_or_no, default=None),
     "worker.lease": _Option(_duration, _STANDARD.lease),
@@ -558,8 +504,8 @@ OPTIONS: dict[str, _Option] = {
     "server.most_waiting": _Option(_whole, _SERVED.most_waiting),
     "server.shell": _Option(_yes_or_no, _SERVED.shell),
     "server.insecure": _Option(_yes_or_no, _SERVED.insecure),
-    "server.trusted_proxies": _Option(_names, _SERVED.trusted_proxies),
-    "server.allowed_hosts": _Option(_names, _SERVED.allowed_hosts),
+    "server.trusted_proxies": _Option(_NAMES, _SERVED.trusted_proxies),
+    "server.allowed_hosts": _Option(_NAMES, _SERVED.allowed_hosts),
     "encryption_keys": _Option(_keys, ()),
     "alerts.secret": _Option(_text, None),
 }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
-from collections.abc import Callable, MutableMapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Self
 
 from windlass.checks import check_text
 from windlass.clock import Clock
@@ -62,38 +63,74 @@ class Notice:
 _making_events = threading.Lock()
 
 
-class Backend(Protocol):
+class Backend(ABC):
     """What carries out the calls of a handler's context: a worker, or a child's pipe to one."""
 
-    def transaction(self) -> AbstractContextManager[Any]:
-        """See Context.transaction."""
+    # Whether somebody must be asked for the store, which may take a moment.
+    remote = False
 
-    def transaction_async(self) -> AbstractAsyncContextManager[Any]:
+    @contextmanager
+    def transaction(self) -> Iterator[Any]:
+        """See Context.transaction; after its commit the job is completed."""
+        store, within = self.lend()
+        with self._settling(), store.transaction(self.completion, within=within) as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def transaction_async(self) -> AsyncIterator[Any]:
         """The same on the running event loop."""
+        store, within = await asyncio.to_thread(self.lend) if self.remote else self.lend()
+        with self._settling():
+            async with store.transaction_async(self.completion, within=within) as connection:
+                yield connection
 
+    @contextmanager
+    def _settling(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:  # wall: whatever undid the transaction goes on
+            self.undone()
+            raise
+        self.committed()
+
+    @abstractmethod
+    def lend(self) -> tuple[Any, timedelta]:
+        """What opens the transaction, and how long it may take."""
+
+    @abstractmethod
+    def completion(self) -> Any:
+        """What is written as the last thing in the handler's transaction, which is about to be committed."""
+
+    @abstractmethod
+    def committed(self) -> None:
+        """The transaction is committed, and with it the job's completion."""
+
+    @abstractmethod
+    def undone(self) -> None:
+        """The transaction came to nothing."""
+
+    @abstractmethod
     def keep_result(self, value: Any) -> None:
-        """See Context.set_result."""
+        """See Context.set_result; raises what a return of it would have raised."""
 
+    @abstractmethod
     def enqueue(self, drafts: tuple[NewJob, ...]) -> None:
         """See Context.enqueue."""
 
+    @abstractmethod
     def progress(self, done: int | None, total: int | None, message: str | None) -> None:
         """See Context.progress."""
 
+    @abstractmethod
     def extend(self, seconds: float) -> tuple[float, datetime] | None:
-        """See Context.extend."""
+        """The new end by the machine's steady clock and by the store's; None if the job was told to stop."""
 
-    def begin_once(self, key: str) -> str:
-        """See Context.once."""
+    @abstractmethod
+    def once(self, key: str, step: OnceStep) -> str:
+        """Begin a side effect, or say what became of it; it is done; or it surely did not happen."""
 
-    def end_once(self, key: str) -> None:
-        """The side effect is done."""
 
-    def undo_once(self, key: str) -> None:
-        """It surely did not happen."""
-
-    async def on_thread(self, call: Callable[..., Any], *args: Any) -> Any:
-        """Make a call that may wait, without holding up the loop."""
+OnceStep = Literal["begin", "end", "undo"]
 
 
 class Context:
@@ -270,26 +307,21 @@ class Transaction:
 
     def __init__(self, worker: Backend) -> None:
         self._worker = worker
-        self._block: AbstractContextManager[Any] | None = None
-        self._async_block: AbstractAsyncContextManager[Any] | None = None
+        self._block: Any = None
 
     def __enter__(self) -> Any:
         self._block = self._worker.transaction()
         return self._block.__enter__()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        return self._block.__exit__(kind, error, trace) if self._block else None
+    def __exit__(self, *raised: object) -> Any:
+        return self._block.__exit__(*raised)
 
     async def __aenter__(self) -> Any:
-        self._async_block = self._worker.transaction_async()
-        return await self._async_block.__aenter__()
+        self._block = self._worker.transaction_async()
+        return await self._block.__aenter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        return await self._async_block.__aexit__(kind, error, trace) if self._async_block else None
+    async def __aexit__(self, *raised: object) -> Any:
+        return await self._block.__aexit__(*raised)
 
 
 class OnceGuard:
@@ -325,26 +357,18 @@ class OnceGuard:
         self._undone = True
 
     def __enter__(self) -> Self:
-        self.answer = self._worker.begin_once(self.key)
+        self.answer = self._worker.once(self.key, "begin")
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._leave(kind)
+    def __exit__(self, kind: object, *_: object) -> None:
+        if not self.done and (self._undone or kind is None):
+            self._worker.once(self.key, "undo" if self._undone else "end")
 
     async def __aenter__(self) -> Self:
-        self.answer = await self._worker.on_thread(self._worker.begin_once, self.key)
-        return self
+        return await asyncio.to_thread(self.__enter__)
 
-    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        await self._worker.on_thread(self._leave, kind)
-
-    def _leave(self, kind: type[BaseException] | None) -> None:
-        if self.done:
-            return
-        if self._undone:
-            self._worker.undo_once(self.key)
-        elif kind is None:
-            self._worker.end_once(self.key)
+    async def __aexit__(self, *raised: object) -> None:
+        await asyncio.to_thread(self.__exit__, *raised)
 
 
 class _JobLogger(logging.LoggerAdapter[logging.Logger]):

@@ -53,8 +53,7 @@ class Loop:
         self._first = first.total_seconds()
         self._jitter = jitter
         self._longest_pause = longest_pause.total_seconds()
-        self._row = Row(steady, SystemClock())
-        self._reports = Reports(name, SystemClock())
+        self._row = Failures(name, steady, SystemClock())
         self._woken = woken or threading.Event()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -97,16 +96,14 @@ class Loop:
             try:
                 answer = self._tick()
                 wait = self._every * (1.0 + self._jitter * chance()) if answer is None else max(0.0, answer)
-                if self._row.failures:
+                if self._row.count:
                     self._row.went_well()
-                    self._reports.went_well(self._row.failures)
             except Exception as error:  # noqa: BLE001 # wall: a loop outlives its tick
-                self._row.failed()
                 self.failed += 1
                 if isinstance(error, StoreError):
                     on_store_error(self.name, error)
-                pause = self._pause(error, self._row.failures)
-                self._reports.failed(error, pause)
+                pause = self._pause(error, self._row.count + 1)
+                self._row.failed(error, pause)
                 self._stopped.wait(pause)
                 wait = 0.0
 
@@ -118,27 +115,30 @@ class Loop:
         return part * pause_after(failures, self._longest_pause, first=_FIRST_PAUSE_AWAY)
 
 
-class Reports:
-    """Logs the first failure, then one a minute with how many there were, and the recovery.
+class Failures:
+    """Failures in a row. What works and breaks again in a moment does not end it.
 
-    Every failure in between is logged at debug level.
+    The first is logged, then one a minute with how many there were, and the recovery; others at debug level.
     """
 
-    def __init__(self, name: str, clock: Clock) -> None:
+    def __init__(self, name: str, steady: timedelta, clock: Clock) -> None:
         self._name = name
+        self._steady = steady.total_seconds()
         self._clock = clock
+        self.count = 0
         self._kind: type[Exception] | None = None
         self._next = 0.0
-        self._since = 0.0
-        self._failures = 0
+        self._began = 0.0
+        # Since when it has gone well.
+        self._well: float | None = None
 
     def failed(self, error: Exception, pause: float) -> None:
         """A tick raised this, and is repeated after a pause."""
-        now = self._clock.monotonic()
-        if not self._failures:
-            self._since = now
-        self._failures += 1
-        fields = {"loop": self._name, "error": str(error), "again_in": pause, "failures": self._failures}
+        now, self._well = self._clock.monotonic(), None
+        if not self.count:
+            self._began = now
+        self.count += 1
+        fields = {"loop": self._name, "error": str(error), "again_in": pause, "failures": self.count}
         # A store that is away is no bug of ours: its message says all.
         trace = None if isinstance(error, StoreError) else error
         loud = type(error) is not self._kind or now >= self._next
@@ -146,43 +146,17 @@ class Reports:
             self._kind, self._next = type(error), now + _REPORT_SECONDS
         log.log(logging.WARNING if loud else logging.DEBUG, "loop.tick_failed", extra=fields, exc_info=trace)
 
-    def went_well(self, failures_in_a_row: int) -> None:
-        """A tick went well; whether that ends the row of failures is for the loop to say."""
-        if not self._failures or failures_in_a_row:
-            return
-        fields = {
-            "loop": self._name,
-            "failures": self._failures,
-            "seconds": round(self._clock.monotonic() - self._since, 1),
-        }
-        loud = self._failures > 1
-        log.log(logging.WARNING if loud else logging.DEBUG, "loop.recovered", extra=fields)
-        self._failures = 0
-
-
-class Row:
-    """How many failures there were in a row. What works and breaks again in a moment does not end it."""
-
-    def __init__(self, steady: timedelta, clock: Clock) -> None:
-        self._steady = steady.total_seconds()
-        self._clock = clock
-        # Since when it has gone well.
-        self._since: float | None = None
-        self.failures = 0
-
-    def failed(self) -> None:
-        """Once more."""
-        self.failures += 1
-        self._since = None
-
     def went_well(self) -> None:
         """The row is over if that lasts."""
-        if not self.failures:
+        if not self.count:
             return
         now = self._clock.monotonic()
-        self._since = now if self._since is None else self._since
-        if now - self._since >= self._steady:
-            self.failures = 0
+        self._well = now if self._well is None else self._well
+        if now - self._well < self._steady:
+            return
+        fields = {"loop": self._name, "failures": self.count, "seconds": round(now - self._began, 1)}
+        log.log(logging.WARNING if self.count > 1 else logging.DEBUG, "loop.recovered", extra=fields)
+        self.count = 0
 
 
 def pause_after(failures: int, longest: float, *, first: float = _FIRST_PAUSE) -> float:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import traceback
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, assert_never
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Literal, assert_never
 
 import msgspec
 
@@ -14,10 +15,6 @@ from windlass.job import FREE_INTERRUPTIONS, HUNG, MAX_SNOOZES, Error, Job, Outp
 from windlass.origin import classes_of, module_of, short_name, told_class
 from windlass.policy import Retry, Rule, Rules, ask_rules, usual_rule
 from windlass.spans import LONGEST_DELAY
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from datetime import datetime
 
 _AT_ONCE = timedelta(0)
 _LONGEST_MESSAGE = 2_000
@@ -128,12 +125,8 @@ Result = (
 # --- outcomes: what the attempt amounts to ------------------------------------------------------
 
 
-class Done(msgspec.Struct, frozen=True):
+class Done(Returned, frozen=True):
     """The job is completed; `missing` says why its result is not kept."""
-
-    value: bytes | None = None
-    output: Output | None = None
-    missing: str | None = None
 
 
 class Again(msgspec.Struct, frozen=True):

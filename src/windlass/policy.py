@@ -294,8 +294,8 @@ def limit_options(limit: Limit, key: str | None) -> dict[str, Any]:
     told = {
         "concurrency": limit.concurrency,
         "tenant_concurrency": limit.per_tenant,
-        "rate": None if limit.rate is None else str(limit.rate),
-        "burst": None if limit.rate is None else limit.rate.burst or None,
+        "rate": limit.rate and str(limit.rate),
+        "burst": (limit.rate and limit.rate.burst) or None,
         "limit_key": key,
     }
     return {name: value for name, value in told.items() if value is not None}
@@ -367,17 +367,13 @@ class Verify:
     after: timedelta
     wanted: tuple[str, ...]
 
-    def samples(self, job_id: str) -> bool:
-        """Whether this job is one of those that are checked: decided by its id, so always alike."""
-        return is_sampled(job_id, self.share)
-
     def call(self, arguments: Mapping[str, Any]) -> Any:
         """Ask, with those of the arguments that it takes; one that the payload left out is left out here."""
         return self.function(**{name: arguments[name] for name in self.wanted if name in arguments})
 
 
 def is_sampled(job_id: str, share: float) -> bool:
-    """Whether a job is one of so large a share."""
+    """Whether a job is one of so large a share: decided by its id, so always alike."""
     return int(job_id[-_DIGITS:], 16) < share * _NUMBERS
 
 

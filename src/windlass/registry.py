@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import fnmatch
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 
@@ -116,37 +116,38 @@ class Handler:
 
     def info(self) -> TypeInfo:
         """What the catalogue says to producers that do not have the function."""
-        max_age = self.policy.max_age
+        verify, schema = self.verify, self.signature.schema
+        smoke = None if self.smoke is None or self.encrypt else self.signature.encode(self.smoke)
         options: dict[str, Any] = {
             "kind": self.kind,
             "memory": self.memory,
-            "cpu_time": None if self.cpu_time is None else self.cpu_time.total_seconds(),
-            "timeout": self.timeout.total_seconds(),
+            "cpu_time": _seconds(self.cpu_time),
+            "timeout": _seconds(self.timeout),
             "max_attempts": self.max_attempts,
             "priority": self.priority,
             "retry": msgspec.to_builtins(self.policy.retry),
-            "max_age": None if max_age is None else max_age.total_seconds(),
+            "max_age": _seconds(self.policy.max_age),
             "when_unsure": self.when_unsure,
             **limit_options(self.limit, self.limit_key),
             "said": sorted(self.said),
         }
-        if self.upgrades.known:
-            options["upgrades"] = self.upgrades.known
-        if self.max_priority is not None:
-            options["max_priority"] = self.max_priority
-        if self.encrypt:
-            options["encrypt"] = list(self.encrypt)
-        if self.result is not True:
-            options["result"] = self.result
-        if self.sensitive:
-            options["sensitive"] = True
-        if self.verify is not None:
-            options["sample"] = self.verify.share
-            options["verify_after"] = self.verify.after.total_seconds()
-        if self.smoke is not None and not self.encrypt:
-            options["smoke"] = msgspec.json.decode(self.signature.encode(self.smoke))
-        schema = self.signature.schema
+        # Only where there is something to tell.
+        more = {
+            "upgrades": self.upgrades.known or None,
+            "max_priority": self.max_priority,
+            "encrypt": list(self.encrypt) or None,
+            "result": None if self.result is True else self.result,
+            "sensitive": self.sensitive or None,
+            "sample": None if verify is None else verify.share,
+            "verify_after": None if verify is None else verify.after.total_seconds(),
+            "smoke": None if smoke is None else msgspec.json.decode(smoke),
+        }
+        options |= {name: value for name, value in more.items() if value is not None}
         return TypeInfo(name=self.name, schema_version=self.version, schema=schema, options=options)
+
+
+def _seconds(span: timedelta | None) -> float | None:
+    return None if span is None else span.total_seconds()
 
 
 class Registry:
@@ -154,6 +155,8 @@ class Registry:
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
+        # The handler of a type, if this process has it.
+        self.get: Callable[[str], Handler | None] = self._handlers.get
         self._schedules: dict[str, NewSchedule] = {}
         # What several types share, by key.
         self.limits: dict[str, Limit] = {}
@@ -192,10 +195,6 @@ class Registry:
         self.limits[key] = limit
         self.revision += 1
 
-    def get(self, name: str) -> Handler | None:
-        """The handler of a type, if this process has it."""
-        return self._handlers.get(name)
-
     def info(self, handler: Handler) -> TypeInfo:
         """What the catalogue tells of a type, with what it shares: servers know of types by it alone."""
         info = handler.info()
@@ -223,100 +222,91 @@ class Registry:
 # --- making handlers ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """What a decorator says about a type; what it leaves out is None."""
+class Options(TypedDict, total=False):
+    """What a decorator may say about a type; None is the same as left out."""
 
-    name: str | None = None
-    executor: Executor | None = None
-    memory: Size | None = None
-    cpu_time: Duration | None = None
-    timeout: Duration | None = None
-    max_attempts: int | None = None
-    retry: Retry | None = None
-    rules: Rules | None = None
-    max_age: Duration | None = None
-    priority: int | None = None
-    version: int | None = None
-    when_unsure: WhenUnsure | None = None
-    encrypt: Sequence[str] | None = None
-    concurrency: int | None = None
-    tenant_concurrency: int | None = None
-    rate: str | None = None
-    burst: int | None = None
-    limit_key: str | None = None
-    max_priority: int | None = None
-    sensitive: bool | None = None
-    result: Keep | None = None
-    verify: Callable[..., Any] | None = None
-    sample: float | None = None
-    verify_after: Duration | None = None
-    smoke: Mapping[str, Any] | None = None
+    name: str
+    executor: Executor
+    memory: Size
+    cpu_time: Duration
+    timeout: Duration
+    max_attempts: int
+    retry: Retry
+    rules: Rules
+    max_age: Duration
+    priority: int
+    version: int
+    when_unsure: WhenUnsure
+    encrypt: Sequence[str]
+    concurrency: int
+    tenant_concurrency: int
+    rate: str
+    burst: int
+    limit_key: str
+    max_priority: int
+    sensitive: bool
+    result: Keep
+    verify: Callable[..., bool | Awaitable[bool]]
+    sample: float
+    verify_after: Duration
+    smoke: Mapping[str, Any]
 
 
 def make_handler(
-    function: Callable[..., Any], options: Options | None = None, names: Mapping[str, Any] | None = None
+    function: Callable[..., Any],
+    options: Mapping[str, object] | None = None,
+    names: Mapping[str, Any] | None = None,
 ) -> Handler:
     """A handler from a function and its options, all of them checked; `names` as for Signature."""
-    options = options or Options()
     _check_function(function)
-    name = check_type(function.__name__ if options.name is None else options.name)
-    version = check_whole("version", _or(options.version, 1), 1, _HIGHEST_VERSION)
-    signature = Signature(function, name, names, secret=options.encrypt or ())
-    kind, origin = _kind(function, options.executor), origin_of(function)
+    said: dict[str, Any] = {key: value for key, value in (options or {}).items() if value is not None}
+    name = check_type(said.pop("name", function.__name__))
+    version = check_whole("version", said.get("version", 1), 1, _HIGHEST_VERSION)
+    signature = Signature(function, name, names, secret=said.get("encrypt", ()))
+    kind, origin = _kind(function, said.get("executor")), origin_of(function)
     if kind == "process" and origin is None:
         problem = (
             "executor='process' needs a function that child processes can import: "
             "define it at the top level of a module"
         )
         raise InvalidValue(problem, field="executor", value=kind, allowed="thread or loop for this function")
+    limits = (said.get(each) for each in ("concurrency", "rate", "burst", "tenant_concurrency"))
     return Handler(
         name=name,
         function=function,
         kind=kind,
-        memory=_memory(options, kind),
-        cpu_time=_cpu_time(options, kind),
+        memory=_memory(said.get("memory"), kind),
+        cpu_time=_cpu_time(said.get("cpu_time"), kind),
         origin=origin,
         signature=signature,
-        timeout=DEFAULT_TIMEOUT if options.timeout is None else check_timeout(options.timeout),
-        max_attempts=check_max_attempts(_or(options.max_attempts, DEFAULT_MAX_ATTEMPTS)),
-        priority=check_priority(_or(options.priority, DEFAULT_PRIORITY)),
-        policy=_policy(options),
+        timeout=check_timeout(said["timeout"]) if "timeout" in said else DEFAULT_TIMEOUT,
+        max_attempts=check_max_attempts(said.get("max_attempts", DEFAULT_MAX_ATTEMPTS)),
+        priority=check_priority(said.get("priority", DEFAULT_PRIORITY)),
+        policy=_policy(said),
         version=version,
-        when_unsure=one_of("when_unsure", _or(options.when_unsure, "run"), ("run", "stop")),
+        when_unsure=one_of("when_unsure", said.get("when_unsure", "run"), ("run", "stop")),
         upgrades=Upgrades(name, version),
         encrypt=signature.secret,
-        limit=make_limit(options.concurrency, options.rate, options.burst, options.tenant_concurrency),
-        max_priority=None if options.max_priority is None else check_max_priority(options.max_priority),
-        limit_key=None if options.limit_key is None else check_limit_key(options.limit_key),
-        sensitive=yes_or_no("sensitive", options.sensitive),
-        result=_keep(options.result),
-        verify=make_verify(options.verify, options.sample, options.verify_after, signature.parameters),
-        smoke=_smoke(options.smoke, signature),
-        said=frozenset(key for key, value in vars(options).items() if value is not None and key != "name"),
+        limit=make_limit(*limits),
+        max_priority=check_max_priority(said["max_priority"]) if "max_priority" in said else None,
+        limit_key=check_limit_key(said["limit_key"]) if "limit_key" in said else None,
+        sensitive=yes_or_no("sensitive", said.get("sensitive")),
+        result=_keep(said.get("result")),
+        verify=make_verify(
+            said.get("verify"), said.get("sample"), said.get("verify_after"), signature.parameters
+        ),
+        smoke=_smoke(said.get("smoke"), signature),
+        said=frozenset(said),
     )
 
 
 def shell_handler(*, sent: bool = False) -> Handler:
     """The built-in type that runs commands; the worker knows how. `sent`: also those that came over HTTP."""
-    version = SENT_SHELL if sent else 1
-    upgrades = Upgrades(SHELL, version)
+    made = make_handler(_command, {"name": SHELL, "version": SENT_SHELL if sent else 1})
     if sent:
         # The payloads are alike: only the workers that may run them differ.
-        upgrades.add(1, dict)
-    return Handler(
-        name=SHELL,
-        function=_command,
-        kind="shell",
-        signature=Signature(_command, SHELL),
-        timeout=DEFAULT_TIMEOUT,
-        max_attempts=DEFAULT_MAX_ATTEMPTS,
-        priority=DEFAULT_PRIORITY,
-        policy=Policy(),
-        version=version,
-        when_unsure="run",
-        upgrades=upgrades,
-    )
+        made.upgrades.add(1, dict)
+    return replace(made, kind="shell", origin=None, said=frozenset())
 
 
 def _command(
@@ -359,23 +349,23 @@ def _smoke(payload: Mapping[str, Any] | None, signature: Signature) -> Mapping[s
     return payload
 
 
-def _memory(options: Options, kind: Kind) -> int | None:
-    if options.memory is None:
+def _memory(given: Size | None, kind: Kind) -> int | None:
+    if given is None:
         return None
-    _check_can_be_limited("memory", options.memory, kind)
-    size = parse_size(options.memory, "memory")
+    _check_can_be_limited("memory", given, kind)
+    size = parse_size(given, "memory")
     if size < _LEAST_MEMORY:
-        raise must_be("memory", options.memory, "at least 16MB, which Python itself takes")
+        raise must_be("memory", given, "at least 16MB, which Python itself takes")
     return size
 
 
-def _cpu_time(options: Options, kind: Kind) -> timedelta | None:
-    if options.cpu_time is None:
+def _cpu_time(given: Duration | None, kind: Kind) -> timedelta | None:
+    if given is None:
         return None
-    _check_can_be_limited("cpu_time", options.cpu_time, kind)
-    span = parse_duration(options.cpu_time, "cpu_time")
+    _check_can_be_limited("cpu_time", given, kind)
+    span = parse_duration(given, "cpu_time")
     if not timedelta(0) < span <= LONGEST_TIMEOUT:
-        raise must_be("cpu_time", options.cpu_time, "more than 0 and at most 7d")
+        raise must_be("cpu_time", given, "more than 0 and at most 7d")
     return span
 
 
@@ -394,14 +384,14 @@ def _keep(result: object) -> Keep:
     raise must_be("result", result, allowed)
 
 
-def _policy(options: Options) -> Policy:
-    max_age = None if options.max_age is None else parse_duration(options.max_age, "max_age")
+def _policy(said: Mapping[str, Any]) -> Policy:
+    max_age = parse_duration(said["max_age"], "max_age") if "max_age" in said else None
     if max_age is not None and not timedelta(0) < max_age <= LATEST:
-        raise must_be("max_age", options.max_age, f"more than 0 and at most {LATEST.days}d")
-    retry = Retry() if options.retry is None else options.retry
+        raise must_be("max_age", said["max_age"], f"more than 0 and at most {LATEST.days}d")
+    retry = said.get("retry", Retry())
     if not isinstance(retry, Retry):
         raise must_be("retry", retry, "a Retry, such as Retry(base=30, cap=3600, jitter=15)")
-    return Policy(retry, _rules({} if options.rules is None else options.rules), max_age)
+    return Policy(retry, _rules(said.get("rules", {})), max_age)
 
 
 def _rules(rules: object) -> Rules:
@@ -418,13 +408,6 @@ def _rules(rules: object) -> Rules:
             raise must_be("a key of rules", kind, "an exception class")
         one_of(f"rules[{kind.__name__}]", rule, RULES)
     return MappingProxyType(dict(rules))
-
-
-_Value = TypeVar("_Value")
-
-
-def _or(value: _Value | None, default: _Value) -> _Value:
-    return default if value is None else value
 
 
 def _place(function: Callable[..., Any]) -> str:

@@ -12,16 +12,17 @@ clocks do meanwhile is added here (decision 010 says why). As cron has always do
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
-from functools import lru_cache
-from typing import Literal, TypedDict, TypeVar
+from functools import lru_cache, partial
+from typing import Annotated, Literal, TypedDict
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 import msgspec
 from cronsim import CronSim, CronSimError
+from msgspec import Meta
 
+from windlass import checks
 from windlass.clock import END_OF_TIME, from_micros, span, to_micros
 from windlass.duration import Duration, parse_duration
 from windlass.errors import must_be
@@ -34,17 +35,24 @@ OVERLAPS: tuple[Overlap, ...] = ("skip", "queue")
 SHORTEST = timedelta(seconds=1)
 LONGEST = timedelta(days=366)
 LONGEST_JITTER = timedelta(days=1)
+_NONE = timedelta(0)
 MAX_NAME = 128
+
+
+_CRON = Meta(
+    description="Minute, hour, day, month, day of week; or @daily and the like.", examples=["0 3 * * *"]
+)
+_CATCH_UP = Meta(description="Fire times that passed while nobody was there: fire none, the last, or all.")
 
 
 class TimingOptions(TypedDict, total=False):
     """What may be said about a schedule's times."""
 
-    cron: str | None
+    cron: Annotated[str, _CRON] | None
     every: Duration | None
-    tz: str | None
-    catch_up: CatchUp | None
-    overlap: Overlap | None
+    tz: Annotated[str, Meta(description="The zone of `cron`.", examples=["Europe/Berlin"])] | None
+    catch_up: Annotated[CatchUp, _CATCH_UP] | None
+    overlap: Annotated[Overlap, Meta(description="If the run before has not ended.")] | None
     jitter: Duration | None
 
 
@@ -61,7 +69,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     tz: str = "UTC"
     catch_up: CatchUp = "last"
     overlap: Overlap = "skip"
-    jitter: timedelta = timedelta(0)
+    jitter: timedelta = _NONE
 
     def next_after(self, moment: int) -> int | None:
         """The first fire time after a moment, both in microseconds; None if there is none."""
@@ -100,11 +108,12 @@ def read_timing(options: TimingOptions) -> Timing:
         raise must_be("tz", tz, "given together with cron: every 15m is the same in all zones")
     timing = Timing(
         cron=None if cron is None else read_cron(cron),
-        every=None if every is None else _every(every),
+        every=_between("every", every, SHORTEST, LONGEST, "between 1s and 366d, such as 15m"),
         tz=_zone(tz),
-        catch_up=_one_of("catch_up", options.get("catch_up") or "last", CATCH_UPS),
-        overlap=_one_of("overlap", options.get("overlap") or "skip", OVERLAPS),
-        jitter=_jitter(options.get("jitter")),
+        catch_up=checks.one_of("catch_up", options.get("catch_up") or "last", CATCH_UPS),
+        overlap=checks.one_of("overlap", options.get("overlap") or "skip", OVERLAPS),
+        jitter=_between("jitter", options.get("jitter"), _NONE, LONGEST_JITTER, "of at most 1d, such as 30s")
+        or _NONE,
     )
     if timing.catch_up == "all" and timing.overlap == "skip":
         allowed = 'given together with overlap="queue": runs that catch up would skip each other'
@@ -112,19 +121,16 @@ def read_timing(options: TimingOptions) -> Timing:
     return timing
 
 
-def check_name(name: object) -> str:
-    """A schedule's name, or InvalidValue."""
-    if isinstance(name, str) and len(name) <= MAX_NAME and _NAME.fullmatch(name):
-        return name
-    allowed = f"a letter a-z, then a-z, 0-9, _, . or -, at most {MAX_NAME} characters"
-    raise must_be("schedule name", name, allowed)
+check_name = partial(checks.check_name, field="schedule name", longest=MAX_NAME)
 
 
-def _every(value: Duration) -> timedelta:
-    every = parse_duration(value, "every")
-    if not SHORTEST <= every <= LONGEST:
-        raise must_be("every", value, "a duration between 1s and 366d, such as 15m")
-    return every
+def _between(
+    field: str, value: Duration | None, least: timedelta, most: timedelta, allowed: str
+) -> timedelta | None:
+    duration = None if value is None else parse_duration(value, field)
+    if duration is not None and not least <= duration <= most:
+        raise must_be(field, value, f"a duration {allowed}")
+    return duration
 
 
 def _zone(name: str | None) -> str:
@@ -134,25 +140,6 @@ def _zone(name: str | None) -> str:
         raise must_be("tz", name, "the name of a time zone, such as Europe/Berlin or UTC")
     zone_of(name)
     return name
-
-
-def _jitter(value: Duration | None) -> timedelta:
-    jitter = timedelta(0) if value is None else parse_duration(value, "jitter")
-    if jitter > LONGEST_JITTER:
-        raise must_be("jitter", value, "a duration of at most 1d, such as 30s")
-    return jitter
-
-
-_Choice = TypeVar("_Choice", bound=str)
-
-
-def _one_of(field: str, value: _Choice, allowed: tuple[_Choice, ...]) -> _Choice:
-    if value not in allowed:
-        raise must_be(field, value, "one of " + ", ".join(allowed))
-    return value
-
-
-_NAME = re.compile(r"[a-z][a-z0-9_.-]*")
 
 
 # --- zones ---------------------------------------------------------------------------------------
@@ -260,22 +247,14 @@ def read_cron(text: object) -> str:
 def next_after(expression: str, zone_name: str, moment: datetime) -> datetime | None:
     """The first fire time after a moment, in UTC; None if there is none before the end of the calendar."""
     zone = zone_of(zone_name)
-    fire_times = _by_wall_clock if _names_minute_and_hour(expression) else _in_real_time
+    fire_times = _in_real_time(expression, zone, moment)
+    if not any(field.startswith("*") for field in expression.split()[:2]):
+        # By the wall clock. In the second of two equal hours local times lie before the moment once more.
+        fire_times = (first_at(shown, zone) for shown in CronSim(expression, local(moment, zone)))
     try:
-        return next((each for each in fire_times(expression, zone, moment) if each > moment), None)
+        return next((each for each in fire_times if each > moment), None)
     except OverflowError:
         return None
-
-
-def _names_minute_and_hour(expression: str) -> bool:
-    minute, hour, *_ = expression.split()
-    return not minute.startswith("*") and not hour.startswith("*")
-
-
-def _by_wall_clock(expression: str, zone: tzinfo, moment: datetime) -> Iterator[datetime]:
-    # In the second of two equal hours local times lie before the moment once more: the caller drops them.
-    for shown in CronSim(expression, local(moment, zone)):
-        yield first_at(shown, zone)
 
 
 def _in_real_time(expression: str, zone: tzinfo, moment: datetime) -> Iterator[datetime]:
@@ -322,7 +301,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def plan(timing: Timing, next_at: int, now: int, *, most: int) -> Plan:
     """What to do about the fire times from `next_at` up to `now`; at most so many at once."""
     if timing.catch_up == "all":
-        return _one_by_one(timing, next_at, now, most)
+        fire: list[int] = []
+        after: int | None = next_at
+        while after is not None and after <= now and len(fire) < most:
+            fire.append(after)
+            after = timing.next_after(after)
+        return Plan(fire=tuple(fire), missed=None, next_at=after)
     last = _last(timing, next_at, now)
     if timing.catch_up == "none" and now - last > span(GRACE):
         return Plan(fire=(), missed=(next_at, now), next_at=timing.next_after(now))
@@ -336,15 +320,6 @@ def run_at(name: str, fire_at: int, jitter: timedelta) -> int:
         return fire_at
     digest = hashlib.blake2b(f"{name}:{fire_at}".encode(), digest_size=8).digest()
     return fire_at + int.from_bytes(digest, "big") % (span(jitter) + 1)
-
-
-def _one_by_one(timing: Timing, next_at: int, now: int, most: int) -> Plan:
-    fire: list[int] = []
-    after: int | None = next_at
-    while after is not None and after <= now and len(fire) < most:
-        fire.append(after)
-        after = timing.next_after(after)
-    return Plan(fire=tuple(fire), missed=None, next_at=after)
 
 
 def _last(timing: Timing, next_at: int, now: int) -> int:

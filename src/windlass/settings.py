@@ -11,11 +11,12 @@ import contextlib
 import math
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 import msgspec
 
+from windlass.checks import Problems
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue, must_be
 from windlass.job import (
@@ -37,44 +38,9 @@ KEY = "key:"
 # Whose jobs are counted apart in metrics.
 TENANTS = "metrics.tenants"
 
-_STANDARD = Retry()
-_BREAKER = BreakerTerms()
-
-DEFAULTS: dict[str, Any] = {
-    "max_attempts": DEFAULT_MAX_ATTEMPTS,
-    "timeout": DEFAULT_TIMEOUT,
-    "retry.kind": _STANDARD.kind,
-    "retry.base": _STANDARD.base,
-    "retry.cap": _STANDARD.cap,
-    "retry.jitter": _STANDARD.jitter,
-    "retry.delays": _STANDARD.delays,
-    "concurrency": None,
-    "tenant_concurrency": None,
-    "rate": None,
-    "burst": None,
-    "soft_depth": 100_000,
-    "hard_depth": 500_000,
-    "max_priority": HIGHEST_PRIORITY,
-    "breaker.share": _BREAKER.share,
-    "breaker.jobs": _BREAKER.jobs,
-    "breaker.window": _BREAKER.window,
-    "breaker.probe": _BREAKER.probe,
-    "low_share": 0.0,
-    "keep_ended": timedelta(days=7),
-    "keep_dead": timedelta(days=30),
-    "keep_schemas": timedelta(minutes=10),
-    "schedules.orphan_after": timedelta(minutes=10),
-    "alerts.webhook": None,
-    "autoscale.target": timedelta(minutes=1),
-    "autoscale.least": 1,
-    "autoscale.most": 100,
-    "autoscale.cooldown": timedelta(minutes=5),
-    TENANTS: None,
-}
 # Whoever knows such an address can write to it: only who may set it is shown it.
 SECRET = frozenset({"alerts.webhook"})
 _ABOUT_ALL = ("keep_", "low_share", "schedules.", "alerts.", "autoscale.", "metrics.")
-PER_TYPE = tuple(name for name in DEFAULTS if not name.startswith(_ABOUT_ALL))
 _TOGETHER = ("concurrency", "rate", "burst")
 
 
@@ -109,10 +75,8 @@ def _settable(owner: str) -> tuple[str, ...]:
 # --- values --------------------------------------------------------------------------------------
 
 T = TypeVar("T")
-_LONGEST_KEEP = timedelta(days=3650)
 _NONE = "none"
 _MOST_DIGITS = 18
-_LARGEST_LOW_SHARE = 0.5
 _DEEPEST = 10**12
 _MOST_WORKERS = 10_000
 _MOST_TENANTS = 50
@@ -124,7 +88,7 @@ def parse(name: str, text: str) -> Any:
     """A setting's value from its text; InvalidValue names the setting and what is allowed."""
     _, setting = split(name)
     try:
-        return _READERS[setting](text.strip())
+        return _SETTINGS[setting][1](text.strip())
     except InvalidValue as error:
         raise must_be(name, text, error.allowed) from None
 
@@ -149,18 +113,13 @@ def _or_none(reader: Callable[[str], T]) -> Callable[[str], T | None]:
     return read_or_none
 
 
-def _share(text: str) -> float:
-    share = _number(text)
-    if 0 < share < 1:
-        return share
-    raise must_be("", text, "a share between 0 and 1 such as 0.8")
+def _share(least: float, most: float, allowed: str) -> Callable[[str], float]:
+    def read_share(text: str) -> float:
+        if least <= (share := _number(text)) <= most:
+            return share
+        raise must_be("", text, allowed)
 
-
-def _low_share(text: str) -> float:
-    share = _number(text)
-    if 0 <= share <= _LARGEST_LOW_SHARE:
-        return share
-    raise must_be("", text, f"a share between 0 and {_LARGEST_LOW_SHARE} such as 0.1")
+    return read_share
 
 
 def _number(text: str) -> float:
@@ -171,21 +130,14 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def _moments(text: str) -> timedelta:
-    return _between(text, timedelta(seconds=1), timedelta(days=1), "a duration between 1s and 1d")
+def _time(least: timedelta, most: timedelta, allowed: str) -> Callable[[str], timedelta]:
+    def read_time(text: str) -> timedelta:
+        with contextlib.suppress(InvalidValue):
+            if least <= (found := parse_duration(text)) <= most:
+                return found
+        raise must_be("", text, allowed)
 
-
-def _timeout(text: str) -> timedelta:
-    return _between(text, SHORTEST_TIMEOUT, LONGEST_TIMEOUT, "a duration such as 30s or 10m, up to 7d")
-
-
-def _keep(text: str) -> timedelta:
-    return _between(text, timedelta(0), _LONGEST_KEEP, "a duration such as 7d, up to 3650d")
-
-
-def _keep_schemas(text: str) -> timedelta:
-    # Processes say each minute that they are there.
-    return _between(text, timedelta(minutes=3), timedelta(days=7), "a duration between 3m and 7d")
+    return read_time
 
 
 def _webhook(text: str) -> str:
@@ -193,14 +145,9 @@ def _webhook(text: str) -> str:
         parts = urlsplit(text)
         # Asking for the port refuses one that is no number.
         reachable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        plain = text.isascii() and text.isprintable() and " " not in text
         # A password in it would stand in logs and in the audit; what is sent is signed instead.
-        if (
-            reachable
-            and "@" not in parts.netloc
-            and text.isascii()
-            and text.isprintable()
-            and " " not in text
-        ):
+        if reachable and plain and "@" not in parts.netloc:
             return text
     raise must_be("", text, "a URL that begins with http:// or https://, without a user")
 
@@ -208,15 +155,12 @@ def _webhook(text: str) -> str:
 def _tenants(text: str) -> tuple[str, ...]:
     """Named one by one: a label for each of ten thousand tenants would be the end of any Prometheus."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
-    if len(names) <= _MOST_TENANTS and all(_is_tenant(name) for name in names):
+    fit = all(0 < len(name) <= MAX_TENANT and name.isprintable() and name != _OTHERS for name in names)
+    if fit and len(names) <= _MOST_TENANTS:
         return names
     raise must_be(
         "", text, f"the names of up to {_MOST_TENANTS} tenants (not {_OTHERS!r}) such as acme, globex"
     )
-
-
-def _is_tenant(name: str) -> bool:
-    return 0 < len(name) <= MAX_TENANT and name.isprintable() and name != _OTHERS
 
 
 def _kind(text: str) -> str:
@@ -226,56 +170,60 @@ def _kind(text: str) -> str:
 
 
 def _seconds(text: str) -> float:
-    return _between(
-        text, timedelta(0), timedelta(days=30), "a duration such as 30s or 5m, up to 30d"
-    ).total_seconds()
+    return _DELAY(text).total_seconds()
 
 
 def _delays(text: str) -> tuple[float, ...]:
     return tuple(_seconds(part.strip()) for part in text.split(","))
 
 
-def _between(text: str, least: timedelta, most: timedelta, allowed: str) -> timedelta:
-    try:
-        duration = parse_duration(text)
-    except InvalidValue:
-        raise must_be("", text, allowed) from None
-    if not least <= duration <= most:
-        raise must_be("", text, allowed)
-    return duration
+_STANDARD = Retry()
+_BREAKER = BreakerTerms()
+_AT_ONCE = _or_none(_whole(1, MOST_AT_ONCE))
+_DEPTH = _whole(1, _DEEPEST)
+_DELAY = _time(timedelta(0), timedelta(days=30), "a duration such as 30s or 5m, up to 30d")
+_MOMENTS = _time(timedelta(seconds=1), timedelta(days=1), "a duration between 1s and 1d")
+_TIMEOUT = _time(SHORTEST_TIMEOUT, LONGEST_TIMEOUT, "a duration such as 30s or 10m, up to 7d")
+_KEEP = _time(timedelta(0), timedelta(days=3650), "a duration such as 7d, up to 3650d")
+# Processes say each minute that they are there.
+_KEEP_SCHEMAS = _time(timedelta(minutes=3), timedelta(days=7), "a duration between 3m and 7d")
+_FAILED_SHARE = _share(math.nextafter(0, 1), math.nextafter(1, 0), "a share between 0 and 1 such as 0.8")
+_LOW_SHARE = _share(0.0, 0.5, "a share between 0 and 0.5 such as 0.1")
 
-
-_READERS: dict[str, Callable[[str], Any]] = {
-    "max_attempts": _whole(1, MAX_ATTEMPTS),
-    "timeout": _timeout,
-    "retry.kind": _kind,
-    "retry.base": _seconds,
-    "retry.cap": _seconds,
-    "retry.jitter": _seconds,
-    "retry.delays": _delays,
-    "concurrency": _or_none(_whole(1, MOST_AT_ONCE)),
-    "tenant_concurrency": _or_none(_whole(1, MOST_AT_ONCE)),
-    "rate": _or_none(parse_rate),
-    "burst": _or_none(_whole(1, MOST_AT_ONCE)),
-    "soft_depth": _whole(1, _DEEPEST),
-    "hard_depth": _whole(1, _DEEPEST),
-    "max_priority": _whole(0, HIGHEST_PRIORITY),
-    "breaker.share": _or_none(_share),
-    "breaker.jobs": _whole(1, MOST_JOBS),
-    "breaker.window": _moments,
-    "breaker.probe": _moments,
-    "low_share": _low_share,
-    "keep_ended": _keep,
-    "keep_dead": _keep,
-    "keep_schemas": _keep_schemas,
-    "schedules.orphan_after": _or_none(_keep),
-    "alerts.webhook": _or_none(_webhook),
-    "autoscale.target": _moments,
-    "autoscale.least": _whole(0, _MOST_WORKERS),
-    "autoscale.most": _whole(1, _MOST_WORKERS),
-    "autoscale.cooldown": _moments,
-    TENANTS: _or_none(_tenants),
+# Every setting: its default, and how it is read.
+_SETTINGS: dict[str, tuple[Any, Callable[[str], Any]]] = {
+    "max_attempts": (DEFAULT_MAX_ATTEMPTS, _whole(1, MAX_ATTEMPTS)),
+    "timeout": (DEFAULT_TIMEOUT, _TIMEOUT),
+    "retry.kind": (_STANDARD.kind, _kind),
+    "retry.base": (_STANDARD.base, _seconds),
+    "retry.cap": (_STANDARD.cap, _seconds),
+    "retry.jitter": (_STANDARD.jitter, _seconds),
+    "retry.delays": (_STANDARD.delays, _delays),
+    "concurrency": (None, _AT_ONCE),
+    "tenant_concurrency": (None, _AT_ONCE),
+    "rate": (None, _or_none(parse_rate)),
+    "burst": (None, _AT_ONCE),
+    "soft_depth": (100_000, _DEPTH),
+    "hard_depth": (500_000, _DEPTH),
+    "max_priority": (HIGHEST_PRIORITY, _whole(0, HIGHEST_PRIORITY)),
+    "breaker.share": (_BREAKER.share, _or_none(_FAILED_SHARE)),
+    "breaker.jobs": (_BREAKER.jobs, _whole(1, MOST_JOBS)),
+    "breaker.window": (_BREAKER.window, _MOMENTS),
+    "breaker.probe": (_BREAKER.probe, _MOMENTS),
+    "low_share": (0.0, _LOW_SHARE),
+    "keep_ended": (timedelta(days=7), _KEEP),
+    "keep_dead": (timedelta(days=30), _KEEP),
+    "keep_schemas": (timedelta(minutes=10), _KEEP_SCHEMAS),
+    "schedules.orphan_after": (timedelta(minutes=10), _or_none(_KEEP)),
+    "alerts.webhook": (None, _or_none(_webhook)),
+    "autoscale.target": (timedelta(minutes=1), _MOMENTS),
+    "autoscale.least": (1, _whole(0, _MOST_WORKERS)),
+    "autoscale.most": (100, _whole(1, _MOST_WORKERS)),
+    "autoscale.cooldown": (timedelta(minutes=5), _MOMENTS),
+    TENANTS: (None, _or_none(_tenants)),
 }
+DEFAULTS = {name: default for name, (default, _) in _SETTINGS.items()}
+PER_TYPE = tuple(name for name in DEFAULTS if not name.startswith(_ABOUT_ALL))
 
 
 # --- settings ------------------------------------------------------------------------------------
@@ -309,20 +257,17 @@ class Settings(msgspec.Struct, frozen=True):
     @property
     def keep_ended(self) -> timedelta:
         """How long completed, cancelled and discarded jobs are kept."""
-        keep: timedelta = self.value("keep_ended")
-        return keep
+        return cast(timedelta, self.value("keep_ended"))
 
     @property
     def keep_dead(self) -> timedelta:
         """How long dead jobs are kept."""
-        keep: timedelta = self.value("keep_dead")
-        return keep
+        return cast(timedelta, self.value("keep_dead"))
 
     @property
     def keep_schemas(self) -> timedelta:
         """How long a release's schemas stay in the catalogue after the last of its processes was seen."""
-        keep: timedelta = self.value("keep_schemas")
-        return keep
+        return cast(timedelta, self.value("keep_schemas"))
 
     @property
     def orphan_after(self) -> timedelta | None:
@@ -330,42 +275,24 @@ class Settings(msgspec.Struct, frozen=True):
 
         None: a schedule whose function is gone goes on; what code declares no more ends with `keep_schemas`.
         """
-        after: timedelta | None = self.value("schedules.orphan_after")
-        return after
-
-    def effective(
-        self,
-        job_type: str,
-        *,
-        max_attempts: int | None = None,
-        timeout: timedelta | None = None,
-        retry: Retry | None = None,
-    ) -> Effective:
-        """What holds for a type whose code says this much; None: the code says nothing."""
-        return Effective(
-            max_attempts=self._choose(job_type, "max_attempts", max_attempts),
-            timeout=self._choose(job_type, "timeout", timeout),
-            retry=self._retry(job_type, retry),
-        )
+        return cast(timedelta | None, self.value("schedules.orphan_after"))
 
     def of_type(self, job_type: str, options: Mapping[str, Any]) -> TypePolicy:
         """Which policy holds for a type whose code says these options, as the catalogue has them.
 
         Workers, servers, producers, schedules and what operators are shown all ask here.
         """
-        said = options.get("said", ())
-        run = self.effective(
-            job_type,
-            max_attempts=options["max_attempts"] if "max_attempts" in said else None,
-            timeout=timedelta(seconds=options["timeout"]) if "timeout" in said else None,
-            retry=msgspec.convert(options["retry"], Retry) if "retry" in said else None,
+        said = {name: options[name] for name in options.get("said", ()) if name in options}
+        run = Effective(
+            max_attempts=self._choose(job_type, "max_attempts", said.get("max_attempts")),
+            timeout=self._choose(job_type, "timeout", _span(said.get("timeout"))),
+            retry=self._retry(job_type, msgspec.convert(said["retry"], Retry) if "retry" in said else None),
         )
-        max_age = options.get("max_age")
         return TypePolicy(
             run=run,
             priority=options.get("priority", DEFAULT_PRIORITY),
             max_priority=self._choose(job_type, "max_priority", options.get("max_priority")),
-            max_age=None if max_age is None else timedelta(seconds=max_age),
+            max_age=_span(options.get("max_age")),
         )
 
     def limit(self, name: str, code: Limit | None = None) -> Limit:
@@ -373,56 +300,40 @@ class Settings(msgspec.Struct, frozen=True):
         said = code or Limit()
         # What holds for types in general is not meant for keys, nor for all jobs together.
         general = name != ALL and not name.startswith(KEY)
-        rate: Rate | None = self._bound(name, "rate", said.rate, general=general)
-        burst: int | None = self._bound(name, "burst", None, general=general)
+        rate: Rate | None = self._choose(name, "rate", said.rate, general=general)
+        burst: int | None = self._choose(name, "burst", None, general=general)
         if rate is not None and burst is not None:
             rate = msgspec.structs.replace(rate, burst=burst)
         return Limit(
-            concurrency=self._bound(name, "concurrency", said.concurrency, general=general),
+            concurrency=self._choose(name, "concurrency", said.concurrency, general=general),
             rate=rate,
-            per_tenant=self._bound(name, "tenant_concurrency", said.per_tenant, general=general),
+            per_tenant=self._choose(name, "tenant_concurrency", said.per_tenant, general=general),
         )
 
     @property
     def low_share(self) -> float:
         """Which share of the jobs that a worker starts are of the lowest priority that waits."""
-        share: float = self.value("low_share")
-        return share
+        return float(self.value("low_share"))
 
     def soft_depth(self, job_type: str) -> int:
         """How many jobs of a type, or of all (`*`), may wait before it is worth a warning."""
-        depth: int = self._choose(job_type, "soft_depth", None)
-        return depth
+        return int(self._choose(job_type, "soft_depth", None))
 
     def hard_depth(self, job_type: str) -> int:
         """How many jobs of a type, or of all (`*`), may wait at all."""
-        depth: int = self._choose(job_type, "hard_depth", None)
-        return depth
+        return int(self._choose(job_type, "hard_depth", None))
 
     def breaker(self, name: str) -> BreakerTerms:
         """When the breaker of a type, or of a key (`key:crm`), opens."""
-        parts = ("share", "jobs", "window", "probe")
-        return BreakerTerms(
-            **{
-                part: self.values[override]
-                if (override := f"{name}.breaker.{part}") in self.values
-                else self.value(f"breaker.{part}")
-                for part in parts
-            }
-        )
+        parts = BreakerTerms.__struct_fields__
+        return BreakerTerms(**{part: self._choose(name, f"breaker.{part}", None) for part in parts})
 
-    def _bound(self, name: str, setting: str, code: Any, *, general: bool) -> Any:
-        """One bound; an operator may also have set that there is none."""
+    def _choose(self, name: str, setting: str, code: Any, *, general: bool = True) -> Any:
+        """Operator over code over default; an operator may also have set that there is no bound."""
         override = f"{name}.{setting}"
         if override in self.values:
             return self.values[override]
         return self.value(setting) if code is None and general else code
-
-    def _choose(self, job_type: str, name: str, code: Any) -> Any:
-        override = self.values.get(f"{job_type}.{name}")
-        if override is not None:
-            return override
-        return self.value(name) if code is None else code
 
     def value(self, name: str) -> Any:
         """What holds for a setting that is not about types."""
@@ -434,8 +345,12 @@ class Settings(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(base, **self._retry_parts(f"{job_type}.{_RETRY}"))
 
     def _retry_parts(self, prefix: str) -> dict[str, Any]:
-        parts = ("kind", "base", "cap", "jitter", "delays")
+        parts = Retry.__struct_fields__
         return {part: self.values[prefix + part] for part in parts if prefix + part in self.values}
+
+
+def _span(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
 
 
 def read(stored: Mapping[str, str]) -> Settings:
@@ -455,14 +370,16 @@ def read(stored: Mapping[str, str]) -> Settings:
 
 def check_changes(stored: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str | None]:
     """The changes as they are stored (None: a reset); refuses those that would leave the settings wrong."""
-    values = dict(read(stored).values)
+    values, problems = dict(read(stored).values), Problems()
     for name, text in changes.items():
-        if text is not None:
-            values[name] = parse(name, text)
-        elif name not in stored:
-            split(name)
-        else:
-            values.pop(name, None)
+        with problems:
+            if text is not None:
+                values[name] = parse(name, text)
+            elif name not in stored:
+                split(name)
+            else:
+                values.pop(name, None)
+    problems.check()
     for kind in _lists_without_delays(values):
         if kind in changes:
             raise must_be(kind, changes[kind], f"set after {_delays_of(kind)}")

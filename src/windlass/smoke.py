@@ -93,7 +93,7 @@ def _follow(queue: Queue, name: str, handle: JobHandle, until: float) -> Smoked:
     facts: dict[str, Any] = {
         "type": name,
         "job": job.id,
-        "seconds": _seconds(job),
+        "seconds": job.finished_at and (job.finished_at - job.enqueued_at).total_seconds(),
         "worker": attempt.worker if attempt else None,
         "app": (attempt.app or None) if attempt else None,
     }
@@ -131,10 +131,6 @@ def _late(queue: Queue, name: str, handle: JobHandle) -> Smoked:
     if not job.ended:
         verbs_on(queue.front).cancel(job.id, why=_WHY)
     return Smoked(type=name, outcome="late", ok=False, job=job.id, detail=f"{where}; cancelled")
-
-
-def _seconds(job: Job) -> float | None:
-    return None if job.finished_at is None else (job.finished_at - job.enqueued_at).total_seconds()
 
 
 _CLOCK = SystemClock()

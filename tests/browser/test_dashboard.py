@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -148,6 +149,24 @@ def test_chosen_jobs_are_acted_on_after_a_count(look: Watched, shop: Shop) -> No
     page.get_by_role("button", name="Cancel the job").click()
     expect(page.locator("#notes")).to_contain_text("3 jobs cancelled")
     assert {shop.ops.show(job_id).state for job_id in ids} == {"cancelled"}
+
+
+def test_chosen_jobs_get_another_priority_and_another_time(look: Watched, shop: Shop) -> None:
+    ids = [shop.enqueue("cart.remind", {"cart": number}, delay=7200, tenant="later") for number in range(2)]
+    page = look.open("#/jobs?q=tenant:later")
+    for button, label, value, note in (
+        ("Priority", "0 to 10, higher first.", "9", "2 jobs set to priority 9"),
+        ("Reschedule", "Let it run after this time from now.", "3d", "2 jobs rescheduled"),
+    ):
+        page.get_by_label("Choose all on this page").check()
+        page.get_by_role("toolbar").get_by_role("button", name=button).click()
+        page.get_by_label(label).fill(value)
+        expect(page.locator("[data-count]")).to_have_attribute("data-count", "2")
+        page.locator("dialog").get_by_role("button", name=button).click()
+        expect(page.locator("#notes")).to_contain_text(note)
+    found = [shop.ops.show(job_id) for job_id in ids]
+    assert {job.priority for job in found} == {9}
+    assert all(job.run_at - shop.ops.now() > timedelta(days=2) for job in found)
 
 
 def test_an_operation_goes_on_after_a_reload_and_can_be_paused_and_stopped(look: Watched, shop: Shop) -> None:

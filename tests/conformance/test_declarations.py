@@ -13,9 +13,8 @@ from tests.conformance.test_schedules import BEGIN, HOUR, hourly, told
 from windlass.clock import ManualClock
 from windlass.errors import ScheduleConflict, ScheduleNotFound
 from windlass.schedule import NewSchedule
-from windlass.store.declarations import digest_of
 from windlass.store.fleet import Vitals
-from windlass.store.schedules import FireOutcome
+from windlass.store.schedules import FireOutcome, digest_of
 from windlass.store.store import Store
 
 MINUTE = timedelta(minutes=1)

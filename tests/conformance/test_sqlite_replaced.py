@@ -23,7 +23,7 @@ from windlass import connect
 from windlass.errors import StoreMismatch, StoreUnavailable
 from windlass.store.engine import Settlement
 from windlass.store.jobs import Filter
-from windlass.store.sqlite import beside, storefile
+from windlass.store.sqlite import storefile
 from windlass.store.store import Store
 
 __all__ = ["watched"]
@@ -296,7 +296,7 @@ def test_a_log_removed_under_an_open_store_is_noticed_and_nothing_is_lost(path: 
 
 def test_a_log_is_missed_also_in_a_folder_that_was_quiet(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its names are known not to have changed; then one does."""
-    monkeypatch.setattr(beside, "_SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(storefile, "_SETTLE_SECONDS", 0.0)
     looked: list[str] = []
     look = storefile._identity  # noqa: SLF001
 

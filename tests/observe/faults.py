@@ -19,7 +19,7 @@ from windlass.observe import names
 from windlass.ops.access import KeyWish
 from windlass.payload import Ring
 from windlass.registry import Options, make_handler
-from windlass.server.observing import note_enqueue
+from windlass.server.app import note_enqueue
 from windlass.store.flow import BreakerState
 from windlass.store.jobs import Filter
 from windlass.upkeep.maintenance import Pruner

@@ -19,13 +19,13 @@ class Judged:
 
     def __init__(self, alert: Alert, scrapes: Scrapes) -> None:
         self._alert = alert
-        self._expression = alert.expression
+        self._expression = alert.condition.text
         self._scrapes = scrapes
         self._moments: list[Moment] = []
 
     def holds(self) -> bool:
         """Whether it holds now, by its predicate; that is remembered."""
-        found = self._alert.holds(self._scrapes)
+        found = self._alert.condition.read(self._scrapes)
         self._moments.append((self._scrapes.last, set(found)))
         return bool(found)
 

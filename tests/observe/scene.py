@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -63,18 +63,23 @@ class Scrapes(Measures):
         self._scrapes.append((at, parsed(text)))
 
     def now(self, name: str) -> Series:
-        return Series.of(self._scrapes[-1][1].get(name, ()))
+        return _series(self._scrapes[-1][1].get(name, ()))
 
     def increase(self, name: str, within: timedelta) -> Series:
         before = self._before(name, within)
         return Series((labels, value - before.get(labels, 0.0)) for labels, value in self.now(name).items())
 
     def delta(self, name: str, within: timedelta) -> Series:
-        return self.now(name) - self._before(name, within)
+        before = self._before(name, within)
+        return Series((labels, value - before[labels]) for labels, value in self.now(name).items())
 
     def _before(self, name: str, within: timedelta) -> Series:
         since = self.last - within.total_seconds()
-        return Series.of(next(scrape for at, scrape in self._scrapes if at >= since).get(name, ()))
+        return _series(next(scrape for at, scrape in self._scrapes if at >= since).get(name, ()))
+
+
+def _series(values: Iterable[tuple[Mapping[str, str], float]]) -> Series:
+    return Series((frozenset(labels.items()), value) for labels, value in values)
 
 
 class Stage:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from tests.observe.scene import MAIL, REPORT, Stage, staged
-from windlass.observe.fleet import Load, ScaleTargets, after_cooldown, desired
+from windlass.observe.fleet import Load, ScaleTargets, desired
 from windlass.store.flow import BreakerState
 
 TARGETS = ScaleTargets(target=timedelta(seconds=60), least=3, most=200)
@@ -31,12 +31,6 @@ def test_what_waits_shall_have_started_within_the_target() -> None:
 def test_a_limit_bounds_what_more_workers_could_do() -> None:
     load = Load(type=MAIL, waiting=6_000, service=1.0, limit=5)
     assert desired([load], slots=1, targets=TARGETS) == 7
-
-
-def test_more_at_once_and_fewer_only_after_the_cool_down() -> None:
-    assert after_cooldown(13, [3, 3, 3]) == 13
-    assert after_cooldown(3, [3, 13, 3]) == 13
-    assert after_cooldown(3, [3, 3, 3]) == 3
 
 
 def _a_load(stage: Stage) -> None:

@@ -124,7 +124,7 @@ def _theirs(watcher: Prometheus) -> set[tuple[str, str]]:
     return {
         (alert.name, labels_text({n: v for n, v in labels.items() if n not in ADDED}))
         for alert in ALERTS
-        for labels, _ in watcher.query(alert.expression)
+        for labels, _ in watcher.query(alert.condition.text)
     }
 
 

@@ -104,7 +104,7 @@ class Watcher:
     def hold(self) -> set[str]:
         """The alerts whose condition holds by what was scraped so far."""
         self.look()
-        return {name for name, alert in BY_NAME.items() if alert.holds(self._scrapes)}
+        return {name for name, alert in BY_NAME.items() if alert.condition.read(self._scrapes)}
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any, cast
 
@@ -16,12 +17,13 @@ from windlass.errors import InvalidValue, Refused
 from windlass.job import NewJob
 from windlass.ops import Ops
 from windlass.ops.access import KeyWish, Role
+from windlass.ops.actions import Need
 from windlass.registry import shell_handler
-from windlass.server.identity import Identity, Keyring, Need
+from windlass.server.app import ROUTES
+from windlass.server.identity import Identity, Keyring
 from windlass.server.limits import Rates
 from windlass.server.problems import Problem
 from windlass.server.run import Server
-from windlass.server.table import ROUTES
 from windlass.store.jobs import Filter
 from windlass.store.store import Store
 
@@ -106,6 +108,22 @@ def test_a_key_is_shown_once_and_stored_as_a_digest(locked: House) -> None:
     ]
     for wrong in wrongs:
         assert root.post("/keys", json={"name": "b", "roles": ["viewer"]} | wrong).status_code == 400
+
+
+def test_one_request_for_a_key_that_is_sent_several_times_at_once_makes_one_key(locked: House) -> None:
+    root = locked.caller(locked.key("root", "admin"))
+
+    def ask(_: int) -> httpx2.Response:
+        wish = {"name": "billing", "roles": ["producer"]}
+        return root.post("/keys", json=wish, headers={"Idempotency-Key": "once"})
+
+    with ThreadPoolExecutor(8) as callers:
+        answers = list(callers.map(ask, range(8)))
+    assert {answer.status_code for answer in answers} == {201}
+    assert len({answer.json()["id"] for answer in answers}) == 1
+    assert len([answer for answer in answers if answer.json()["key"]]) == 1
+    made = [entry for entry in root.get("/audit?verb=create").json()["entries"] if "billing" in str(entry)]
+    assert len(made) == 1
 
 
 def test_a_service_sees_its_own_jobs_and_keys_are_its_own(locked: House) -> None:

@@ -235,6 +235,76 @@ def test_every_problem_of_the_options_and_the_payload_is_listed(house: House) ->
     assert not any(house.ops.status().counts.values())
 
 
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/jobs?limit=0&state=ready&where=size>1&older_than=soon&colour=red", None),
+        ("/failures?since=soon&limit=many", ["since", "limit"]),
+        ("/stats/history?step=week&from=soon&to=later", ["step", "from", "to"]),
+        ("/operations?limit=1001&limit=2&x=1", ["query", "limit"]),
+    ],
+)
+def test_every_problem_of_a_query_is_listed(house: House, path: str, fields: list[str] | None) -> None:
+    answer = house.caller().get(path)
+    found = [each["field"] for each in answer.json()["errors"]]
+    assert answer.status_code == 400
+    assert found == (fields or ["query", "limit", "state", "where", "older_than"])
+
+
+def test_every_problem_of_an_edit_is_listed(house: House) -> None:
+    job = house.queue.enqueue("add", {"a": 1}, delay="1h")
+    for said in (
+        {"run_at": "soon", "delay": "later", "payload": {"a": "x", "c": 1}},
+        {"run_at": "2030-01-31", "delay": "1h", "payload": {"a": "x", "c": 1}},
+    ):
+        answer = house.caller().patch(f"/jobs/{job.id}", json=said)
+        found = {each["field"] for each in answer.json()["errors"]}
+        assert answer.status_code == 400
+        assert found >= {"run_at", "payload.a", "payload.c"}
+        assert "delay" in found or said["delay"] == "1h"
+    assert bytes(job.get().payload) == b'{"a":1}'
+
+
+def test_every_problem_of_a_schedule_is_listed(house: House) -> None:
+    wish = {"name": "nightly", "type": "add", "cron": "never", "payload": {"a": "x"}}
+    answer = house.caller().post("/schedules", json=wish)
+    assert [each["field"] for each in answer.json()["errors"]] == ["payload.a", "cron"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "fields"),
+    [
+        (
+            "POST",
+            "/keys",
+            {"name": "!", "roles": ["king"], "types": ["É"], "rate": 1e-9, "expires": "0s"},
+            ["name", "roles", "types", "rate", "expires"],
+        ),
+        ("PUT", "/settings", {"settings": {"keep_dead": "soon", "nothing": "1"}}, ["keep_dead", "setting"]),
+        (
+            "POST",
+            "/leases",
+            {"worker": "w", "types": ["add"], "wait": "soon", "lease": "1s"},
+            ["wait", "lease"],
+        ),
+    ],
+)
+def test_every_problem_of_other_forms_is_listed(
+    house: House, method: str, path: str, body: dict[str, object], fields: list[str]
+) -> None:
+    answer = house.caller().request(method, path, json=body)
+    assert answer.status_code == 400
+    assert [each["field"] for each in answer.json()["errors"]] == fields
+
+
+def test_every_problem_of_an_action_on_many_jobs_is_listed(house: House) -> None:
+    body = (
+        '{"action": "reschedule", "filter": {"ids": ["x"], "older_than": "soon"}, "delay": "later", '
+        '"confirm": true}'
+    )
+    assert set(listed(house, "/jobs/actions", body)) == {"confirm", "delay", "filter.ids", "older_than"}
+
+
 def test_the_number_of_problems_that_are_listed_has_a_bound(house: House) -> None:
     jobs = ", ".join(['{"type": "add", "priority": 11, "delay": []}'] * 100)
     answer = house.caller().post("/jobs/batch", content=f'{{"jobs": [{jobs}]}}', headers=JSON)

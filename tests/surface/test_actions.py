@@ -16,7 +16,7 @@ from windlass.errors import StoreMismatch
 from windlass.ops.actions import ACTIONS, Action, Parameter
 from windlass.ops.jobs import Ties
 from windlass.ops.remote import RemoteOps
-from windlass.server.table import ROUTES
+from windlass.server.app import ROUTES
 from windlass.store.jobs import Filter
 from windlass.store.remote import RemoteStore
 

@@ -31,4 +31,4 @@ def test_an_aim_is_met_if_all_of_it_is(
 
 
 def test_a_server_has_more_limits_to_measure() -> None:
-    assert steps(on_server=True) > steps(on_server=False) > 0
+    assert steps(http=False, on_server=True) > steps(http=False, on_server=False) > 0

@@ -13,7 +13,7 @@ import pytest
 from tests.waiting import PATIENCE
 from windlass.clock import ManualClock
 from windlass.errors import StoreBusy, StoreUnavailable
-from windlass.loop import Loop, Reports, Row, pause_after
+from windlass.loop import Failures, Loop, pause_after
 
 NEVER = timedelta(hours=1)
 SOON = timedelta(milliseconds=5)
@@ -159,17 +159,17 @@ def test_the_pauses_begin_anew_after_a_tick_that_succeeds(
 
 def test_where_success_says_little_a_row_of_failures_is_over_when_it_has_lasted() -> None:
     clock = ManualClock()
-    row = Row(timedelta(seconds=10), clock)
+    row = Failures("test", timedelta(seconds=10), clock)
 
     def seen(*happened: float | None) -> int:
         """Seconds after the last time: it went well; None: it failed."""
         for each in happened:
             if each is None:
-                row.failed()
+                row.failed(LOST, 1.0)
             else:
                 clock.advance(each)
                 row.went_well()
-        return row.failures
+        return row.count
 
     assert seen(0, None, 100) == 1, "how long it took to go well again says nothing"
     assert seen(9.9) == 1
@@ -256,22 +256,23 @@ def test_a_loop_whose_thread_was_never_started_can_be_stopped(monkeypatch: pytes
 def test_an_outage_is_logged_once_then_once_a_minute_and_its_end(caplog: pytest.LogCaptureFixture) -> None:
     """One worker logged 209 warnings in 100 seconds without its database."""
     clock = ManualClock()
-    reports = Reports("test", clock)
+    row = Failures("test", timedelta(seconds=5), clock)
     with caplog.at_level(logging.WARNING, "windlass.loop"):
         for _ in range(100):
-            reports.failed(StoreUnavailable("the server is away"), 1.0)
-            reports.went_well(failures_in_a_row=1)
+            row.failed(StoreUnavailable("the server is away"), 1.0)
+            row.went_well()
             clock.advance(1)
-        reports.went_well(failures_in_a_row=0)
-        reports.went_well(failures_in_a_row=0)
+        for _ in range(3):
+            row.went_well()
+            clock.advance(5)
     seen = [(record.getMessage(), record.__dict__["failures"]) for record in caplog.records]
     assert seen == [("loop.tick_failed", 1), ("loop.tick_failed", 61), ("loop.recovered", 100)]
-    assert caplog.records[-1].__dict__["seconds"] == 100
+    assert caplog.records[-1].__dict__["seconds"] == 105
 
 
 def test_another_kind_of_failure_is_logged_at_once(caplog: pytest.LogCaptureFixture) -> None:
-    reports = Reports("test", ManualClock())
+    row = Failures("test", timedelta(0), ManualClock())
     with caplog.at_level(logging.WARNING, "windlass.loop"):
         for error in (StoreUnavailable("away"), StoreUnavailable("away"), ValueError("a bug")):
-            reports.failed(error, 1.0)
+            row.failed(error, 1.0)
     assert [record.__dict__["error"] for record in caplog.records] == ["away", "a bug"]

@@ -35,7 +35,7 @@ def test_what_does_not_count_after_all_is_given_back() -> None:
     tries = Addresses("tries", 2, 6.0, Clock())
     for _ in range(10):
         tries.spend("192.0.2.1")
-        tries.give_back("192.0.2.1")
+        tries.spend("192.0.2.1", -1)
 
 
 def test_all_addresses_of_a_network_of_ipv6_are_one() -> None:

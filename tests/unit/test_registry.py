@@ -19,7 +19,7 @@ async def fetch(ctx: Context, url: str) -> None: ...
 
 
 def made(**options: Any) -> Handler:
-    return make_handler(send, Options(**options))
+    return make_handler(send, options)
 
 
 # --- handlers -----------------------------------------------------------------------------------

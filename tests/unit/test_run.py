@@ -10,8 +10,17 @@ import pytest
 
 from tests.unit.scene import THEN, running
 from windlass.job import Lease, Output, Request
-from windlass.outcome import Interrupted, Raised, Returned, Stopped, TimedOut, Unstarted
-from windlass.worker.run import Run, Runs
+from windlass.outcome import (
+    Again,
+    Interrupted,
+    Raised,
+    Returned,
+    Stopped,
+    TimedOut,
+    Unstarted,
+    describe,
+)
+from windlass.worker.run import Run, settlement
 
 MINUTE = timedelta(minutes=1)
 SOON = {"halt_at": 1.0, "cut_at": 2.0}
@@ -114,14 +123,5 @@ def test_the_stores_time_is_counted_on_from_the_claim() -> None:
 def test_how_long_it_ran(started: float | None, seconds: float | None) -> None:
     run = a_run()
     run.started = started
-    assert run.ran(102.5) == (None if seconds is None else timedelta(seconds=seconds))
-
-
-def test_a_worker_knows_its_runs_by_their_tokens() -> None:
-    runs = Runs()
-    first, second = a_run("a"), a_run("b")
-    runs.add([first, second])
-    assert (runs.get("a"), runs.get("b"), runs.get("c")) == (first, second, None)
-    runs.drop(["a", "never there"])
-    assert runs.all() == [second]
-    assert len(runs) == 1
+    ran = settlement(run, Again(MINUTE, describe(ValueError())), 102.5, "").ran
+    assert ran == (None if seconds is None else timedelta(seconds=seconds))

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
+import msgspec
 import pytest
 
 from windlass.errors import InvalidValue
 from windlass.policy import Retry
-from windlass.settings import check_changes, parse, read, split
+from windlass.settings import Effective, Settings, check_changes, parse, read, split
+
+
+def effective(settings: Settings, job_type: str, **code: Any) -> Effective:
+    """What holds for a type whose code says this much."""
+    options = {"said": [*code], **msgspec.to_builtins(code, builtin_types=(timedelta,))}
+    if "timeout" in code:
+        options["timeout"] = code["timeout"].total_seconds()
+    return settings.of_type(job_type, options).run
 
 
 def test_with_nothing_set_the_defaults_hold() -> None:
     settings = read({})
-    held = settings.effective("mail")
+    held = effective(settings, "mail")
     assert (held.max_attempts, held.timeout, held.retry) == (5, timedelta(minutes=5), Retry())
     assert (settings.keep_ended, settings.keep_dead) == (timedelta(days=7), timedelta(days=30))
 
 
 def test_a_general_setting_holds_for_types_whose_code_says_nothing() -> None:
     settings = read({"max_attempts": "9", "timeout": "10m", "retry.base": "1s"})
-    silent = settings.effective("mail")
+    silent = effective(settings, "mail")
     assert (silent.max_attempts, silent.timeout, silent.retry) == (9, timedelta(minutes=10), Retry(base=1))
-    outspoken = settings.effective("mail", max_attempts=2, timeout=timedelta(seconds=3), retry=Retry(base=7))
+    outspoken = effective(settings, "mail", max_attempts=2, timeout=timedelta(seconds=3), retry=Retry(base=7))
     assert (outspoken.max_attempts, outspoken.timeout, outspoken.retry) == (
         2,
         timedelta(seconds=3),
@@ -33,20 +43,20 @@ def test_a_general_setting_holds_for_types_whose_code_says_nothing() -> None:
 def test_a_setting_for_one_type_stands_above_its_code() -> None:
     settings = read({"mail.max_attempts": "3", "mail.timeout": "1m", "max_attempts": "9"})
     code = {"max_attempts": 2, "timeout": timedelta(seconds=3)}
-    assert settings.effective("mail", max_attempts=2, timeout=timedelta(seconds=3)).max_attempts == 3
-    assert settings.effective("mail", timeout=timedelta(seconds=3)).timeout == timedelta(minutes=1)
+    assert effective(settings, "mail", max_attempts=2, timeout=timedelta(seconds=3)).max_attempts == 3
+    assert effective(settings, "mail", timeout=timedelta(seconds=3)).timeout == timedelta(minutes=1)
     assert (
-        settings.effective("report", max_attempts=2, timeout=timedelta(seconds=3)).max_attempts
+        effective(settings, "report", max_attempts=2, timeout=timedelta(seconds=3)).max_attempts
         == code["max_attempts"]
     )
 
 
 def test_parts_of_a_retry_policy_are_set_one_by_one_over_the_codes_own() -> None:
     settings = read({"mail.retry.cap": "1h", "retry.base": "2s"})
-    assert settings.effective("mail", retry=Retry(kind="linear", base=5)).retry == Retry(
+    assert effective(settings, "mail", retry=Retry(kind="linear", base=5)).retry == Retry(
         kind="linear", base=5, cap=3600
     )
-    assert settings.effective("mail").retry == Retry(base=2, cap=3600)
+    assert effective(settings, "mail").retry == Retry(base=2, cap=3600)
 
 
 def test_a_type_with_dots_in_its_name_can_be_set() -> None:
@@ -106,8 +116,8 @@ def test_an_unknown_setting_is_refused_with_the_known_ones(name: str) -> None:
 
 def test_one_bad_stored_setting_does_not_spoil_the_others() -> None:
     settings = read({"timeout": "soon", "max_attempts": "7", "limit.x": "from a newer version"})
-    assert settings.effective("mail").max_attempts == 7
-    assert settings.effective("mail").timeout == timedelta(minutes=5)
+    assert effective(settings, "mail").max_attempts == 7
+    assert effective(settings, "mail").timeout == timedelta(minutes=5)
     assert len(settings.problems) == 2
 
 
@@ -122,7 +132,7 @@ def test_the_list_kind_needs_its_delays_first() -> None:
     ):
         check_changes({"mail.retry.delays": "1s", "mail.retry.kind": "list"}, {"mail.retry.delays": None})
     held = read({"mail.retry.kind": "list"})
-    assert held.effective("mail").retry == Retry()
+    assert effective(held, "mail").retry == Retry()
     assert held.problems == ("mail.retry.kind is list, but mail.retry.delays is not set",)
 
 

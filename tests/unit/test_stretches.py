@@ -11,13 +11,14 @@ from windlass.store.engine import Settlement
 from windlass.store.sqlite.hot import _stretches
 
 
-def completions(count: int, failures: int) -> list[Settlement]:
+def completions(count: int, failures: int) -> list[tuple[Settlement, Done]]:
     error = Error(Reason.EXCEPTION, "ValueError", "no", "x" * 8_000)
     failed = tuple(
         Attempt(number, number, "w", THEN, THEN, "retry", error=error) for number in range(failures)
     )
     job = msgspec.structs.replace(running("j"), history=failed)
-    return [Settlement(Lease(job, str(number), "w", THEN), Done(None)) for number in range(count)]
+    done = Done(None)
+    return [(Settlement(Lease(job, str(number), "w", THEN), done), done) for number in range(count)]
 
 
 def test_completions_that_leave_little_are_written_at_once() -> None:
@@ -29,5 +30,6 @@ def test_completions_after_many_failures_are_written_in_parts() -> None:
     parts = list(_stretches(done))
     assert [each for part in parts for each in part] == done
     assert (
-        max(len(msgspec.json.encode([each.lease.job.history for each in part])) for part in parts) < 3_000_000
+        max(len(msgspec.json.encode([each.lease.job.history for each, _ in part])) for part in parts)
+        < 3_000_000
     )

@@ -16,7 +16,7 @@ from windlass.clock import ManualClock, uuid7
 from windlass.config import WorkerConfig
 from windlass.connect import Opened
 from windlass.job import Job, NewJob
-from windlass.registry import Options, Registry, make_handler
+from windlass.registry import Registry, make_handler
 from windlass.store.fleet import WorkerInfo
 from windlass.worker.parts import Parts
 
@@ -75,7 +75,7 @@ class Still:
 
     def handler(self, function: Callable[..., Any], name: str, **options: Any) -> None:
         """Register a handler."""
-        self.registry.add(make_handler(function, Options(name=name, **options)))
+        self.registry.add(make_handler(function, {"name": name, **options}))
 
     def build(self, **config: Any) -> Parts:
         """Make the parts and enter the fleet."""
@@ -163,7 +163,7 @@ def claim_ahead(parts: Parts, job_type: str, now: float) -> None:
 
 def let_time_be_over(parts: Parts) -> None:
     """Let the deadline of whatever runs pass now: a test says when, and never races with a short timeout."""
-    for run in parts.runs.all():
+    for run in list(parts.runs.values()):
         if run.started is not None:
             run.extend(run.started)
     parts.timeouts.loop.wake()

@@ -10,7 +10,6 @@ import pytest
 
 from tests.waiting import PATIENCE, until
 from tests.worker.scene import Still, let_time_be_over
-from windlass.config import WorkerConfig
 from windlass.job import Job, JobState, Reason
 from windlass.queue import Queue
 from windlass.worker.claimer import GIVEN_BACK_AFTER
@@ -33,7 +32,7 @@ class Blocked:
         [self.job] = still.put(job_type="block")
         self.parts.claimer.tick()
         assert self._entered.wait(PATIENCE)
-        [self.run] = [run for run in self.parts.runs.all() if run.lease.id == self.job.id]
+        [self.run] = [run for run in self.parts.runs.values() if run.lease.id == self.job.id]
 
     async def _block(self) -> None:
         self._entered.set()
@@ -127,10 +126,10 @@ def test_a_shutdown_gives_back_at_once_what_a_blocked_loop_has_not_begun(blocked
 
 
 def test_health_names_the_handler_that_blocks_the_loop(blocked: Blocked) -> None:
-    assert examine(blocked.parts, blocked.still.clock, begun=True).ok
+    assert examine(blocked.parts, begun=True).ok
     blocked.stall()
     blocked.pass_time(BLOCKED_SECONDS)
-    told = examine(blocked.parts, blocked.still.clock, begun=True)
+    told = examine(blocked.parts, begun=True)
     assert not told.ok
     assert told.why == f"the event loop has been blocked for 4 s by block (job {blocked.job.id})"
     assert told.restart == "", "its time is not over yet"
@@ -145,7 +144,7 @@ def test_a_blocker_past_its_timeout_asks_for_a_new_process(blocked: Blocked) -> 
     assert error is not None
     assert error.reason is Reason.TIMEOUT
     blocked.pass_time(2)
-    assert "block (job" in examine(blocked.parts, blocked.still.clock, begun=True).restart
+    assert "block (job" in examine(blocked.parts, begun=True).restart
 
 
 def test_a_task_of_a_handlers_own_that_blocks_the_loop_is_judged_by_the_jobs_behind_it(
@@ -185,7 +184,7 @@ def test_a_worker_inside_a_program_only_reports(still: Still, releases: list[thr
     blocked.stall()
     let_time_be_over(blocked.parts)
     blocked.pass_time(ENDLESS_SECONDS)
-    told = examine(blocked.parts, still.clock, begun=True)
+    told = examine(blocked.parts, begun=True)
     assert (told.ok, told.restart) == (False, "")
 
 
@@ -195,7 +194,7 @@ def test_jobs_that_a_stuck_loop_cannot_end_are_given_back(blocked: Blocked) -> N
     let_time_be_over(blocked.parts)
     blocked.pass_time(BLOCKED_SECONDS + 2)
     assert blocked.parts.leaks.loop_stuck
-    Shutdown(blocked.parts, blocked.still.store, WorkerConfig(), clock=blocked.still.clock).give_up_loop()
+    Shutdown(blocked.parts).give_up_loop()
     blocked.parts.timeouts.tick()
     assert blocked.parts.idle()
 

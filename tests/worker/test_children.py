@@ -392,7 +392,7 @@ def test_who_is_told_to_stop_after_its_end_does_not_stop_the_next_job_of_its_chi
     carry = ChildRun.carry
 
     def noting(child_run: ChildRun, work: messages.Work) -> Result:
-        [run] = [each for each in worker.parts.runs.all() if each.carrier is child_run]
+        [run] = [each for each in worker.parts.runs.values() if each.carrier is child_run]
         late.append(lambda: child_run.halt(run))
         return carry(child_run, work)
 
@@ -400,7 +400,7 @@ def test_who_is_told_to_stop_after_its_end_does_not_stop_the_next_job_of_its_chi
     with queue.worker(processes=1) as worker:
         first = pid.enqueue().result(PATIENCE)
         said: list[object] = []
-        monkeypatch.setattr(Child, "say", lambda _, message: said.append(message))
+        monkeypatch.setattr(messages.Mouth, "say", lambda _, message: said.append(message))
         late[0]()
         monkeypatch.undo()
         assert said == []

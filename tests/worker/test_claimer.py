@@ -180,7 +180,7 @@ def test_a_claimed_job_is_not_started_when_the_worker_has_become_unsure(still: S
 def test_nothing_is_claimed_while_too_many_outcomes_wait_to_be_written(still: Still) -> None:
     still.build()
     [job] = still.put()
-    queue = still.parts.settler._queue  # noqa: SLF001 - ten thousand real ones would take long
+    queue = still.parts.settler.queue  # ten thousand real ones would take long
     queue.extend([None] * (MOST_UNSETTLED + 1))  # type: ignore[list-item]
     still.parts.claimer.tick()
     assert still.job(job).state is JobState.PENDING

@@ -133,7 +133,7 @@ def test_a_lost_lease_is_told_to_the_job_and_counted_and_its_result_is_dropped(
     still.build()
     [job] = still.put()
     still.run_claimed(1)
-    [run] = still.parts.runs.all()
+    [run] = still.parts.runs.values()
     # Somebody else has settled it: its token is gone.
     still.store.settle([Settlement(run.lease, Done(b'"theirs"'), None)])
     with caplog.at_level(logging.WARNING, "windlass.settler"):
@@ -163,7 +163,7 @@ def test_a_request_reaches_a_running_job_and_it_ends_as_asked(
     still.run_claimed(1)
     getattr(still.store, verb)(job.id)
     still.pass_time(1)
-    [run] = still.parts.runs.all()
+    [run] = still.parts.runs.values()
     assert run.notice.stop
     still.finish()
     ended = still.job(job)
@@ -235,7 +235,7 @@ def test_a_worker_that_was_declared_dead_goes_on_under_a_new_name(
     still.build()
     [job] = still.put()
     still.run_claimed(1)
-    [run] = still.parts.runs.all()
+    [run] = still.parts.runs.values()
     old = still.parts.membership.id
     assert still.store.declare_dead(old, row(still).beat)
     with caplog.at_level(logging.WARNING, "windlass.heartbeat"):

@@ -129,7 +129,7 @@ def test_no_more_jobs_are_claimed_than_fit_the_memory(queue: Queue) -> None:
         others = [pid.enqueue() for _ in range(3)]
         pause = threading.Event()
         while not all(queue.get(handle.id).ended for handle in handles):
-            running = [run.handler.name for run in worker.parts.runs.all() if run.open]
+            running = [run.handler.name for run in worker.parts.runs.values() if run.open]
             most = max(most, running.count("big"))
             pause.wait(0.002)
         assert all(handle.wait(PATIENCE).state is JobState.COMPLETED for handle in others)
@@ -216,30 +216,30 @@ def test_a_type_that_could_never_fit_is_refused_when_the_worker_starts(queue: Qu
 
 def test_a_worker_is_well_while_it_beats_and_claims(still: Still) -> None:
     parts = still.build()
-    assert examine(parts, still.clock, begun=True).ok
-    assert examine(parts, still.clock, begun=False).why == "starting"
+    assert examine(parts, begun=True).ok
+    assert examine(parts, begun=False).why == "starting"
 
 
 def test_thirty_seconds_without_the_store_are_too_long(still: Still) -> None:
     parts = still.build()
     still.clock.advance(SILENT_SECONDS + 1)
-    assert "the store has not answered for 31 s" in examine(parts, still.clock, begun=True).why
+    assert "the store has not answered for 31 s" in examine(parts, begun=True).why
     parts.heartbeat.tick()
     parts.claimer.tick()
-    assert examine(parts, still.clock, begun=True).ok
+    assert examine(parts, begun=True).ok
 
 
 def test_a_worker_that_beats_and_does_not_claim_is_not_well(still: Still) -> None:
     parts = still.build()
     for _ in range(40):
         still.pass_time(1)
-    assert "not claiming" in examine(parts, still.clock, begun=True).why
+    assert "not claiming" in examine(parts, begun=True).why
 
 
 def test_a_draining_worker_is_not_ready(still: Still) -> None:
     parts = still.build()
     parts.draining = True
-    assert "draining" in examine(parts, still.clock, begun=True).why
+    assert "draining" in examine(parts, begun=True).why
 
 
 @pytest.mark.parametrize(

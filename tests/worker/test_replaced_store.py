@@ -36,7 +36,7 @@ def still(path: Path) -> Iterator[Still]:
             NewSchedule(name="hourly", type="wait", timing=Timing(every=timedelta(hours=1)))
         )
         made.build()
-        made.parts.publisher.publish()
+        made.parts.publish()
         made.parts.live.tick()
         yield made
         made.close()

@@ -40,7 +40,7 @@ def test_what_finished_together_is_written_together(still: Still) -> None:
     still.run_claimed(3)
     still.gate.let()
     still.until(still.parts.idle)
-    assert still.parts.settler.backlog == 3
+    assert len(still.parts.settler.queue) == 3
     still.parts.settler.tick()
     assert still.parts.settler.empty
     assert [still.job(job).state for job in jobs] == [JobState.COMPLETED] * 3
@@ -56,7 +56,7 @@ def test_permits_are_let_go_behind_what_settled_their_work_however_much_else_wai
     still.build(threads=3)
     still.put(3)
     still.run_claimed(3)
-    jobs = {run.token: run.lease.job for run in still.parts.runs.all()}
+    jobs = {run.token: run.lease.job for run in still.parts.runs.values()}
     still.gate.let()
     still.until(still.parts.idle)
     for token in jobs:
@@ -74,7 +74,7 @@ def test_a_lost_lease_is_logged_and_counted_and_changes_nothing(
     still.build()
     [job] = still.put()
     still.run_claimed(1)
-    [run] = still.parts.runs.all()
+    [run] = still.parts.runs.values()
     reaped = Again(timedelta(0), Error(Reason.WORKER_LOST, message="taken for dead"))
     assert still.store.settle([Settlement(run.lease, reaped, None)]) == []
     with caplog.at_level(logging.WARNING, "windlass.settler"):
@@ -97,7 +97,7 @@ def test_a_store_that_is_away_keeps_outcomes_waiting_and_loses_none(still: Still
         for _ in range(2):
             with pytest.raises(StoreBusy):
                 still.parts.settler.tick()
-            assert still.parts.settler.backlog == 2
+            assert len(still.parts.settler.queue) == 2
             assert len(still.parts.runs) == 2, "a waiting result is a lease that we know"
     still.settle()
     assert [still.job(job).state for job in jobs] == [JobState.COMPLETED] * 2

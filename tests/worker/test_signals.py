@@ -182,7 +182,7 @@ def test_work_that_was_done_twice_is_counted(still: Still, ops: Ops) -> None:
     still.build(threads=2)
     [job] = still.put(1)
     still.run_claimed(1)
-    [run] = still.parts.runs.all()
+    [run] = still.parts.runs.values()
     # Another worker takes the job back and completes it, while this one still works on it.
     lost = Error(Reason.WORKER_LOST, message="the worker is gone")
     still.store.settle([Settlement(run.lease, Again(timedelta(0), lost), None)])

@@ -385,7 +385,7 @@ def test_only_types_that_ask_for_it_are_stopped_when_the_worker_is_unsure(
     still.build()
     [job] = still.put(job_type="careful")
     still.run_claimed(1)
-    [run] = still.parts.runs.all()
+    [run] = still.parts.runs.values()
     still.clock.advance(5)
     still.parts.timeouts.tick()
     assert not run.notice.stop

@@ -16,7 +16,7 @@ from tests.worker.scene import Still
 from windlass.config import ring
 from windlass.errors import InvalidValue
 from windlass.job import Job
-from windlass.policy import make_verify
+from windlass.policy import is_sampled, make_verify
 from windlass.store.oncall import Verdicts
 from windlass.worker.verifier import Verifier
 
@@ -284,9 +284,9 @@ def test_the_share_is_met_and_always_alike() -> None:
     verify = make_verify(lambda: True, 0.25, None, ())
     assert verify is not None
     ids = [f"0198-{number * 2654435761 % 2**32:08x}" for number in range(10_000)]
-    chosen = [each for each in ids if verify.samples(each)]
+    chosen = [each for each in ids if is_sampled(each, verify.share)]
     assert 2_300 < len(chosen) < 2_700
-    assert chosen == [each for each in ids if verify.samples(each)]
+    assert chosen == [each for each in ids if is_sampled(each, verify.share)]
 
 
 def test_a_type_without_a_check_has_no_verifier(still: Still) -> None:

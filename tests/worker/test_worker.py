@@ -22,7 +22,10 @@ from windlass.config import WorkerConfig
 from windlass.context import Context
 from windlass.errors import InvalidValue
 from windlass.job import JobState, Reason
+from windlass.ops import Ops
 from windlass.queue import Queue
+from windlass.store.jobs import Filter
+from windlass.store.operations import State
 from windlass.worker import Remaining, Worker
 
 
@@ -50,6 +53,21 @@ class Blocker:
     def reach(self, count: int = 1) -> None:
         for _ in range(count):
             assert self.entered.acquire(timeout=PATIENCE)
+
+
+# --- beside its jobs ---
+
+
+def test_a_worker_inside_a_program_carries_bulk_operations(queue: Queue) -> None:
+    @queue.job
+    def later() -> None:
+        pass
+
+    handles = [later.options(delay=3600).enqueue() for _ in range(3)]
+    begun = Ops(queue.store, by="ann").operations.start("cancel", Filter(types=("later",)))
+    with queue.worker():
+        until(lambda: queue.store.operation(begun.id).state is State.DONE, "the operation is done")
+    assert {handle.state for handle in handles} == {JobState.CANCELLED}
 
 
 # --- stop ---

@@ -57,10 +57,10 @@ def die_untold(ctx: Context) -> None:
     asking: Any = ctx._worker  # noqa: SLF001 - nowhere else can it die just then
     ask = asking._ask  # noqa: SLF001 - as above
 
-    def ask_or_die(verb: str, **given: Any) -> Any:
-        if verb == "completed":
+    def ask_or_die(verb: str, *given: Any, **more: Any) -> Any:
+        if verb == "committed":
             os.kill(os.getpid(), signal.SIGKILL)
-        return ask(verb, **given)
+        return ask(verb, *given, **more)
 
     asking._ask = ask_or_die  # noqa: SLF001 - as above
     with ctx.transaction() as connection:

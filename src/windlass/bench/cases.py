@@ -6,10 +6,12 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from queue import SimpleQueue
 from time import monotonic_ns, perf_counter
-from typing import IO
+from typing import IO, Any
 
 from windlass.bench.raw import PAYLOAD, Place
 from windlass.job import JobState
@@ -18,7 +20,6 @@ from windlass.store.jobs import Filter
 
 _BODY = PAYLOAD[len('{"body":"') : -len('"}')]
 _LONGEST_WAIT = 120.0
-_UNFINISHED = (JobState.PENDING, JobState.PROCESSING)
 _PAUSE = threading.Event()
 _CALM_SECONDS = 0.03
 _WARM_UP = 20
@@ -26,9 +27,7 @@ _WARM_UP = 20
 
 def single_enqueues(place: Place, count: int) -> float:
     """Durable enqueues a second by one thread, one by one."""
-    with Queue(place.fresh("enqueue")) as queue:
-        noop = _noop(queue)
-        noop.enqueue(_BODY)
+    with _prepared(place.fresh("enqueue")) as (_, noop):
         begun = perf_counter()
         for _ in range(count):
             noop.enqueue(_BODY)
@@ -37,9 +36,7 @@ def single_enqueues(place: Place, count: int) -> float:
 
 def threaded_enqueues(place: Place, count: int, *, threads: int = 10) -> float:
     """Durable enqueues a second by several threads of one process, one by one."""
-    with Queue(place.fresh("threads")) as queue:
-        noop = _noop(queue)
-        noop.enqueue(_BODY)
+    with _prepared(place.fresh("threads")) as (_, noop), ThreadPoolExecutor(threads) as pool:
         start = threading.Barrier(threads + 1)
 
         def produce() -> None:
@@ -47,22 +44,17 @@ def threaded_enqueues(place: Place, count: int, *, threads: int = 10) -> float:
             for _ in range(count // threads):
                 noop.enqueue(_BODY)
 
-        producers = [threading.Thread(target=produce) for _ in range(threads)]
-        for producer in producers:
-            producer.start()
+        producers = [pool.submit(produce) for _ in range(threads)]
         start.wait()
         begun = perf_counter()
         for producer in producers:
-            producer.join()
+            producer.result()
         return count / (perf_counter() - begun)
 
 
 def bulk_enqueues(place: Place, count: int) -> float:
     """Durable enqueues a second in bulk."""
-    with Queue(place.fresh("bulk")) as queue:
-        noop = _noop(queue)
-        # As in the other cases, the store is made and open before the time begins.
-        noop.enqueue(_BODY)
+    with _prepared(place.fresh("bulk")) as (queue, noop):
         begun = perf_counter()
         queue.enqueue_many(noop.draft(_BODY) for _ in range(count))
         return count / (perf_counter() - begun)
@@ -85,8 +77,7 @@ def drained(place: Place, count: int) -> float:
         begun = perf_counter()
         with queue.worker():
             ran.wait(_LONGEST_WAIT)
-            while queue.store.count(Filter(states=_UNFINISHED), limit=1):
-                _PAUSE.wait(0.002)
+            _wait_for_all(queue, 0.002)
             took = perf_counter() - begun
         return count / took
 
@@ -119,9 +110,9 @@ with queue.worker():
 def drained_by_two(place: Place, count: int) -> float:
     """The same by two worker processes, from the word to start until the store shows all done."""
     url = place.fresh("two")
-    with Queue(url) as queue:
-        noop = _noop(queue)
-        queue.enqueue_many(noop.draft(_BODY) for _ in range(count))
+    with _prepared(url) as (queue, noop):
+        # One is there.
+        queue.enqueue_many(noop.draft(_BODY) for _ in range(count - 1))
         with _worker_process(url, _DRAINING_WORKER) as one, _worker_process(url, _DRAINING_WORKER) as other:
             begun = perf_counter()
             for told, _ in (one, other):
@@ -165,9 +156,9 @@ def drained_apart(place: Place, count: int) -> float:
             return count / (perf_counter() - begun)
 
 
-def _wait_for_all(queue: Queue) -> None:
-    while queue.store.count(Filter(states=_UNFINISHED), limit=1):
-        _PAUSE.wait(0.01)
+def _wait_for_all(queue: Queue, pause: float = 0.01) -> None:
+    while queue.store.count(Filter(states=(JobState.PENDING, JobState.PROCESSING)), limit=1):
+        _PAUSE.wait(pause)
 
 
 def _do_nothing(body: str) -> None:
@@ -177,25 +168,28 @@ def _do_nothing(body: str) -> None:
 def dispatch_within(place: Place, count: int) -> list[float]:
     """Milliseconds from enqueue to start on an idle worker in the same process."""
     with Queue(place.fresh("within")) as queue:
-        started = threading.Event()
-        moments: list[float] = []
+        moments: SimpleQueue[int] = SimpleQueue()
 
         @queue.job
         async def mark() -> None:
-            moments.append(perf_counter())
-            started.set()
+            moments.put(monotonic_ns())
 
-        delays = []
         with queue.worker():
-            mark.enqueue().wait(timeout=_LONGEST_WAIT)
-            for _ in range(count):
-                _PAUSE.wait(_CALM_SECONDS * (1 + random.random()))
-                started.clear()
-                begun = perf_counter()
-                mark.enqueue()
-                started.wait(_LONGEST_WAIT)
-                delays.append((moments[-1] - begun) * 1000)
-        return delays
+            return _delays(mark, count, lambda: moments.get(timeout=_LONGEST_WAIT))
+
+
+def _delays(mark: JobType[[], Any], count: int, started: Callable[[], int]) -> list[float]:
+    mark.enqueue()
+    started()
+    delays = []
+    for _ in range(count):
+        # The store shall be idle: of hints close together only the first goes out at once.
+        _PAUSE.wait(_CALM_SECONDS * (1 + random.random()))
+        begun = monotonic_ns()
+        mark.enqueue()
+        # Nobody asks the store meanwhile: that would be measured, too.
+        delays.append((started() - begun) / 1e6)
+    return delays
 
 
 _REMOTE_WORKER = """
@@ -219,22 +213,12 @@ def dispatch_across(place: Place, count: int) -> list[float]:
         @queue.job
         async def mark() -> None: ...
 
-        delays = []
         with _worker_process(url, _REMOTE_WORKER) as (_, said):
-            mark.enqueue()
-            said.readline()
-            for _ in range(count):
-                # The store shall be idle: of hints close together only the first goes out at once.
-                _PAUSE.wait(_CALM_SECONDS * (1 + random.random()))
-                begun = monotonic_ns()
-                mark.enqueue()
-                # Nobody asks the store meanwhile: that would be measured, too.
-                delays.append((int(said.readline()) - begun) / 1e6)
-        return delays
+            return _delays(mark, count, lambda: int(said.readline()))
 
 
 _IDLE_WORKER = """
-import os, resource, sys, threading
+import os, resource, sys, threading, time
 from windlass import Queue
 wire = None
 if sys.argv[1].startswith("postgres") and sys.platform == "linux":
@@ -243,9 +227,6 @@ if sys.argv[1].startswith("postgres") and sys.platform == "linux":
 queue = Queue(sys.argv[1])
 @queue.job
 async def noop() -> None: ...
-def used():
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
 def resident():
     # The system's own peak would count what the process was before it became this program.
     try:
@@ -257,9 +238,9 @@ with queue.worker():
     noop.enqueue().wait(timeout=60)
     threading.Event().wait(float(sys.argv[3]))
     asked = wire and wire.statements()
-    before = used()
+    before = time.process_time()
     threading.Event().wait(float(sys.argv[2]))
-    print(used() - before, resident(), "nan" if wire is None else wire.statements() - asked)
+    print(time.process_time() - before, resident(), "nan" if wire is None else wire.statements() - asked)
 """
 
 
@@ -280,11 +261,16 @@ def idle(url: str, seconds: float) -> tuple[float, float, float]:
     return float(used) / seconds, float(kilobytes) / 1024, float(asked) / seconds
 
 
-def _noop(queue: Queue) -> JobType[[str], None]:
-    @queue.job
-    def noop(body: str) -> None: ...
+@contextmanager
+def _prepared(url: str) -> Iterator[tuple[Queue, JobType[[str], None]]]:
+    """A queue whose store is made and open before the time begins, with one job in it."""
+    with Queue(url) as queue:
 
-    return noop
+        @queue.job
+        def noop(body: str) -> None: ...
+
+        noop.enqueue(_BODY)
+        yield queue, noop
 
 
 @contextmanager

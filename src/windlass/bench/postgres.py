@@ -93,6 +93,12 @@ def _quoted(value: str) -> str:
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
+_NEW = {"type": "noop", "payload": _quoted(PAYLOAD), **dict.fromkeys(("tenant", "caller"), '""')}
+_NUMBERS = {"priority": "5", "schema_version": "1", "max_attempts": "5"}
+_CLAIM = {"types": ["noop"], "versions": [1], "afters": [""], "slack": 1.0, "promoted": True, "floor": 0}
+_UNSAID = dict.fromkeys(("now", "channel", "hint", "turn", "mark"))
+
+
 class _Raw:
     """A connection, and the statements of the store."""
 
@@ -105,53 +111,24 @@ class _Raw:
         self._texts = {name: statements.numbered(text) for name, text in statements.load("postgres").items()}
 
     def insert(self, count: int) -> None:
-        columns: dict[str, Any] = {
-            "id": _array(uuid7() for _ in range(count)),
-            "type": _array(["noop"] * count),
-            "payload": _array([_quoted(PAYLOAD)] * count),
-            "priority": _array(["5"] * count),
-            "tenant": _array(['""'] * count),
-            "schema_version": _array(["1"] * count),
-            "caller": _array(['""'] * count),
-            "max_attempts": _array(["5"] * count),
-        }
+        columns = {name: _array([value] * count) for name, value in (_NEW | _NUMBERS).items()}
         # Arrays that are too short are filled up with nulls.
         empty = dict.fromkeys((*rows.NEW, "delay", "at"), "{}")
-        self._run("enqueue_new", empty | columns)
+        self._run("enqueue_new", {**empty, **columns, "id": _array(uuid7() for _ in range(count))})
 
     def claim(self, limit: int = _BATCH) -> list[tuple[int, str]]:
-        found = self._run(
-            "claim_batch",
-            {
-                "types": ["noop"],
-                "versions": [1],
-                "afters": [""],
-                "limit": limit,
-                "slack": 1.0,
-                "promoted": True,
-                "floor": 0,
-                "turn": None,
-                "worker": "raw",
-                "mark": None,
-                "lease": _LEASE,
-            },
-        )
+        found = self._run("claim_batch", {**_CLAIM, "limit": limit, "lease": _LEASE, "worker": "raw"})
         return [(row[_SEQ], str(row[_TOKEN])) for row in found if row[_SEQ] is not None]
 
     def complete(self, claimed: list[tuple[int, str]]) -> None:
-        count = len(claimed)
-        seqs, tokens = _array(str(seq) for seq, _ in claimed), _array(token for _, token in claimed)
-        nothing = dict.fromkeys(("reasons", "errors", "results"), "{}")
-        given = {
-            "seqs": seqs,
-            "tokens": tokens,
-            "last_tokens": tokens,
-            "states": _array(["completed"] * count),
+        done = {
+            "seqs": _array(str(seq) for seq, _ in claimed),
+            **dict.fromkeys(("tokens", "last_tokens"), _array(token for _, token in claimed)),
+            "states": _array(["completed"] * len(claimed)),
+            "histories": _array([_quoted(_HISTORY)] * len(claimed)),
+            **dict.fromkeys(("reasons", "errors", "results"), "{}"),
         }
-        self._run(
-            "settle_finish",
-            {**given, **nothing, "marked": False, "histories": _array([_quoted(_HISTORY)] * count)},
-        )
+        self._run("settle_finish", {**done, "marked": False})
 
     def rate(self, count: int, begun: float) -> float:
         took = perf_counter() - begun
@@ -163,7 +140,7 @@ class _Raw:
 
     def _run(self, name: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
         text, names = self._texts[name]
-        given = {"now": None, "channel": None, "hint": None, **values}
+        given = _UNSAID | values
         cursor = self._connection.execute(text.encode(), [given[each] for each in names])
         return cursor.fetchall() if cursor.description else []
 

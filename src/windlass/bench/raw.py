@@ -14,6 +14,8 @@ from windlass.store import migration, rows, statements
 
 PAYLOAD = '{"body":"' + "x" * 188 + '"}'
 _BATCH = 100
+_LANE = {"type": "noop", "version": 1, "priority": 5, "tenant": "", "after": 0, "limit": _BATCH}
+_DONE = {"state": "completed", "reason": None, "error": None, "result": None, "history": "[]"}
 
 
 class Place(Protocol):
@@ -93,35 +95,18 @@ class _Raw:
 
     def claim(self) -> list[tuple[int, str]]:
         now = time_ns() // 1000
-        lane = {
-            "type": "noop",
-            "version": 1,
-            "priority": 5,
-            "tenant": "",
-            "after": 0,
-            "limit": _BATCH,
-            "now": now,
-        }
-        picked = ",".join(str(row[0]) for row in self.execute(self._texts["lane_jobs"], lane))
+        lane = self.execute(self._texts["lane_jobs"], _LANE | {"now": now})
+        picked = ",".join(str(row[0]) for row in lane)
         values = {"picked": f"[{picked}]", "worker": "raw", "mark": None, "lease": 0, "now": now}
         self.execute(self._texts["claim"], values)
         [[taken]] = self.execute(self._texts["claimed"], {"picked": values["picked"]})
         return [(each[0], each[-1]) for each in json.loads(taken)]
 
     def complete(self, seq: int, token: str) -> None:
-        values = {
-            "seq": seq,
-            "token": token,
-            "last_token": token,
-            "state": "completed",
-            "reason": None,
-            "error": None,
-            "result": None,
-            "history": "[]",
-            "now": time_ns() // 1000,
-        }
-        self.execute(self._texts["finish"], {**values, "marked": False})
-        self.execute(self._texts["remove_finished"], {"seq": seq, "token": token})
+        of = {"seq": seq, "token": token}
+        values = _DONE | of | {"last_token": token, "now": time_ns() // 1000, "marked": False}
+        self.execute(self._texts["finish"], values)
+        self.execute(self._texts["remove_finished"], of)
 
     def rate(self, count: int, begun: float) -> float:
         took = perf_counter() - begun

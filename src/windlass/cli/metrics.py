@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from windlass import connect
-from windlass.bench.run import Figure, http_steps, measure_files, measure_http, measure_server, steps
+from windlass.bench.run import Figure, measure, steps
 from windlass.cli.commands import command, option, rate, span
 from windlass.cli.screen import Cell, Row, ago, duration, number, one_line, progress, took
 from windlass.cli.session import answer, end, session, table
@@ -346,18 +346,9 @@ def bench(what: str | None, scale: float, folder: Path | None) -> None:
         raise click.BadParameter(f"must be above 0 and at most {_LARGEST_SCALE}", param_hint="--scale")
     begun = itertools.count()
     url = here.config.database_url
-    on_server = connect.is_postgres(url)
-    with progress("measuring", http_steps() if what else steps(on_server=on_server)) as advance:
-
-        def step(_: object) -> None:
-            advance(next(begun))
-
-        if what:
-            figures = measure_http(url, scale=scale, folder=folder, step=step)
-        elif on_server:
-            figures = measure_server(url, scale=scale, step=step)
-        else:
-            figures = measure_files(scale=scale, folder=folder, step=step)
+    http = what is not None
+    with progress("measuring", steps(http=http, on_server=connect.is_postgres(url))) as advance:
+        figures = measure(url, http=http, scale=scale, folder=folder, step=lambda _: advance(next(begun)))
     document = [{**msgspec.structs.asdict(each), "reached": each.reached} for each in figures]
     head = ("WHAT", "MEDIAN", "UNIT", "SHARE", "OF", "AIM", "")
     answer({"figures": document}, table(head, map(_figure, figures)))

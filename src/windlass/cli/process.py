@@ -100,10 +100,10 @@ def work_here(
     if here.own_process:
         _be_gone_in_time(worker, config.exit_after.total_seconds(), ends_by_itself=until_empty)
         collect_rarely()
-    if until_empty:
-        started(worker)
-        return worker.run_until_empty()
     with carrying(store, queue.wakeup):
+        if until_empty:
+            started(worker)
+            return worker.run_until_empty()
         if succession is None or not here.own_process:
             started(worker)
             worker.run()

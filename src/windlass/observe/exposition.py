@@ -9,23 +9,7 @@ import msgspec
 
 from windlass.job import Reason
 from windlass.observe import names
-from windlass.observe.metrics import (
-    CLAIMS,
-    COUNTED,
-    ERRORS,
-    FAILURES,
-    OF_RELEASE,
-    OF_TENANT,
-    PLACE_RESTARTS,
-    REFUSALS,
-    RELEASE_RUN,
-    REQUESTS,
-    SERVICE_ENQUEUED,
-    SERVICE_REQUESTS,
-    STORE_ERRORS,
-    Kind,
-    Metric,
-)
+from windlass.observe.metrics import BY_NAME, COUNTED, OF_RELEASE, OF_TENANT, Kind, Metric
 from windlass.store.access import ApiKey
 from windlass.store.history import OTHER
 
@@ -49,8 +33,9 @@ class Family(msgspec.Struct, frozen=True):
     values: list[Value]
 
 
-def family(metric: Metric, values: Iterable[tuple[Sequence[str], float]]) -> Family:
+def family(name: str, values: Iterable[tuple[Sequence[str], float]]) -> Family:
     """A counter or gauge; each value comes with its labels' values in the metric's order."""
+    metric = BY_NAME[name]
     return Family(
         metric,
         [Value("", tuple(zip(metric.labels, labels, strict=True)), float(value)) for labels, value in values],
@@ -79,16 +64,15 @@ def render(families: Iterable[Family]) -> str:
         metric = each.metric
         lines += [f"# HELP {metric.name} {_escaped(metric.help)}", f"# TYPE {metric.name} {metric.kind}"]
         lines += [
-            f"{metric.name}{value.suffix}{_labels(value.labels)} {_number(value.value)}"
+            f"{metric.name}{value.suffix}{_braced(value.labels)} {_number(value.value)}"
             for value in each.values
         ]
     return "\n".join([*lines, ""])
 
 
-def _labels(labels: Labels) -> str:
-    if not labels:
-        return ""
-    return "{" + ",".join(f'{name}="{_quoted(value)}"' for name, value in labels) + "}"
+def _braced(labels: Labels) -> str:
+    quoted = (name + '="' + _escaped(value).replace('"', r"\"") + '"' for name, value in labels)
+    return "{" + ",".join(quoted) + "}" if labels else ""
 
 
 def _number(value: float) -> str:
@@ -97,10 +81,6 @@ def _number(value: float) -> str:
 
 def _escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace("\n", r"\n")
-
-
-def _quoted(text: str) -> str:
-    return _escaped(text).replace('"', r"\"")
 
 
 # --- counted -------------------------------------------------------------------------------------
@@ -114,14 +94,9 @@ MOST_SERVICES = 50
 # So many classes of errors of each type, and so many workers that were restarted: those with the most.
 MOST_ERRORS = 20
 MOST_WORKERS = 50
-_CLAIMED = {
-    "taken": names.CLAIM_TAKEN,
-    "empty": names.CLAIM_EMPTY,
-    "contended": names.CLAIM_CONTENDED,
-    "failed": names.CLAIM_FAILED,
-}
 _PRODUCES = frozenset({"producer", "admin"})
 _MILLION = 1_000_000
+_CLAIMS = (names.CLAIM_TAKEN, names.CLAIM_EMPTY, names.CLAIM_CONTENDED, names.CLAIM_FAILED)
 _RESULTS = (names.ACCEPTED, names.EXISTING, names.INVALID, names.REFUSED, names.BROKEN)
 _MICROS = (names.RAN, names.WAITED)
 
@@ -167,18 +142,29 @@ def counted(amounts: Counts, shown: Shown) -> list[Family]:
         for job_type in shown.types
         for reason in Reason
     )
+    requests = (
+        ((service, result), held["", names.of_service(service, result)])
+        for service in shown.services
+        for result in _RESULTS
+    )
+    enqueued = (
+        ((service,), held["", names.of_service(service, names.ENQUEUED)]) for service in shown.services
+    )
+    store_errors = ((rest.partition(".")[::2], value) for _, rest, value in _under(held, names.STORE_ERROR))
+    refusals = ((rest.partition(".")[::-2], value) for _, rest, value in _under(held, names.ANSWERED))
+    restarts = (((worker,), value) for _, worker, value in _most(_under(held, names.RESTARTED), MOST_WORKERS))
     return [
         *(_counted(metric, held, shown.types) for metric in COUNTED),
-        family(CLAIMS, [((result,), held["", name]) for result, name in _CLAIMED.items()]),
-        family(FAILURES, failures),
+        family("windlass_claims_total", (((name.split(".")[1],), held["", name]) for name in _CLAIMS)),
+        family("windlass_job_failures_total", failures),
         _errors(held, shown),
-        _store_errors(held),
-        _place_restarts(held),
-        family(REQUESTS, (((result,), held["", result]) for result in _RESULTS)),
-        _refusals(held),
+        family("windlass_store_errors_total", sorted(store_errors)),
+        family("windlass_worker_place_restarts_total", sorted(restarts)),
+        family("windlass_enqueue_requests_total", (((result,), held["", result]) for result in _RESULTS)),
+        family("windlass_http_refusals_total", sorted(refusals)),
         *(_of_release(metric, held, shown) for metric in OF_RELEASE),
-        _release_runs(held, shown),
-        *_of_services(held, shown),
+        family("windlass_service_enqueued_total", enqueued),
+        family("windlass_service_requests_total", requests),
         *(_of_tenant(metric, held, shown) for metric in OF_TENANT),
     ]
 
@@ -186,106 +172,68 @@ def counted(amounts: Counts, shown: Shown) -> list[Family]:
 def _counted(metric: Metric, held: _Held, types: Sequence[str]) -> Family:
     of = [(name,) for name in types] if metric.labels else [()]
     if metric.kind is Kind.HISTOGRAM:
-        return _histogram(metric, held, of)
-    name = metric.counted or ""
-    return family(metric, [(labels, held["".join(labels), name]) for labels in of])
+        measured = [(labels, *_measures(held, "".join(labels), metric, metric.counted)) for labels in of]
+        return histogram(metric, names.BOUNDS[metric.counted], measured)
+    return family(metric.name, [(labels, held["".join(labels), metric.counted]) for labels in of])
 
 
-def _histogram(metric: Metric, held: _Held, of: Sequence[tuple[str, ...]]) -> Family:
-    measure = metric.counted or ""
-    return histogram(
-        metric,
-        names.BOUNDS[measure],
-        [(labels, *_measures(held, "".join(labels), measure, measure)) for labels in of],
-    )
-
-
-def _measures(held: _Held, job_type: str, measure: str, name: str) -> tuple[list[int], float]:
+def _measures(held: _Held, job_type: str, metric: Metric, name: str) -> tuple[list[int], float]:
     """The buckets and the sum of what was measured, under its name or under that of a release."""
-    buckets = [held[job_type, names.bucket(name, number)] for number in range(len(names.BOUNDS[measure]) + 1)]
+    size = len(names.BOUNDS[metric.counted]) + 1
+    buckets = [held[job_type, names.bucket(name, number)] for number in range(size)]
     return buckets, held[job_type, names.total(name)] / _MILLION
+
+
+def _under(held: _Held, prefix: str) -> list[tuple[str, str, int]]:
+    """What was counted under names that begin so: the type, the rest of the name, and the count."""
+    return [
+        (job_type, name.removeprefix(prefix), value)
+        for (job_type, name), value in held.items()
+        if name.startswith(prefix)
+    ]
+
+
+def _most(found: Iterable[tuple[str, str, int]], most: int) -> list[tuple[str, str, int]]:
+    """Those with the largest counts; what was never counted is left out."""
+    return sorted((each for each in found if each[2]), key=lambda each: (-each[2], each[1]))[:most]
 
 
 def _errors(held: _Held, shown: Shown) -> Family:
     """Those that are not among the commonest are left out: were they added up, that sum could fall."""
-    found: dict[str, list[tuple[int, str]]] = {}
-    for (job_type, name), value in held.items():
-        if value and (error := names.error_of(name)) is not None:
-            found.setdefault(job_type, []).append((-value, error))
+    found: dict[str, list[tuple[str, str, int]]] = {}
+    for each in _under(held, names.ERROR):
+        found.setdefault(each[0], []).append(each)
+    commonest = (_most(found.get(job_type, ()), MOST_ERRORS) for job_type in shown.types)
     return family(
-        ERRORS,
-        [
-            ((job_type, error), -value)
-            for job_type in shown.types
-            for value, error in sorted(found.get(job_type, ()))[:MOST_ERRORS]
-        ],
+        "windlass_job_errors_total",
+        [((job_type, error), value) for of_type in commonest for job_type, error, value in of_type],
     )
-
-
-def _store_errors(held: _Held) -> Family:
-    found = ((names.store_error_of(name), value) for (job_type, name), value in held.items() if not job_type)
-    return family(STORE_ERRORS, sorted((of, value) for of, value in found if of is not None))
-
-
-def _place_restarts(held: _Held) -> Family:
-    found = [
-        (-value, worker)
-        for (job_type, name), value in held.items()
-        if not job_type and value and (worker := names.restarted_of(name)) is not None
-    ]
-    most = sorted(found)[:MOST_WORKERS]
-    return family(PLACE_RESTARTS, sorted(((worker,), -value) for value, worker in most))
-
-
-def _refusals(held: _Held) -> Family:
-    """Those that there were: the routes are the server's, and few."""
-    found = ((names.answer_of(name), value) for (job_type, name), value in held.items() if not job_type)
-    return family(REFUSALS, sorted((of, value) for of, value in found if of is not None))
-
-
-def _of_services(held: _Held, shown: Shown) -> tuple[Family, Family]:
-    def count(service: str, name: str) -> int:
-        return held["", names.of_service(service, name)]
-
-    requests = (
-        ((service, result), count(service, result)) for service in shown.services for result in _RESULTS
-    )
-    enqueued = (((service,), count(service, names.ENQUEUED)) for service in shown.services)
-    return family(SERVICE_ENQUEUED, enqueued), family(SERVICE_REQUESTS, requests)
 
 
 def _of_release(metric: Metric, held: _Held, shown: Shown) -> Family:
     """Of each release those types alone of which it ran anything."""
-    name = metric.counted or ""
-    return family(
-        metric,
-        [
-            ((job_type, version), _value(name, held[job_type, names.of_release(version, name)]))
-            for job_type in shown.types
-            for version in shown.releases
-            if held[job_type, names.of_release(version, names.ATTEMPTS)]
-        ],
-    )
-
-
-def _release_runs(held: _Held, shown: Shown) -> Family:
-    found: list[tuple[tuple[str, ...], list[int], float]] = []
-    for job_type in shown.types:
-        for version in shown.releases:
-            buckets, _ = _measures(held, job_type, names.RUN, names.of_release(version, names.RUN))
-            ran = held[job_type, names.of_release(version, names.RAN)] / _MILLION
-            if sum(buckets):
-                found.append(((job_type, version), buckets, ran))
-    return histogram(RELEASE_RUN, names.SECONDS, found)
+    ran = [
+        (job_type, version)
+        for job_type in shown.types
+        for version in shown.releases
+        if held[job_type, names.of_release(version, names.ATTEMPTS)]
+    ]
+    if metric.kind is Kind.COUNTER:
+        amounts = ((of, held[of[0], names.of_release(of[1], metric.counted)]) for of in ran)
+        return family(metric.name, ((of, _value(metric, amount)) for of, amount in amounts))
+    measured: list[tuple[tuple[str, ...], list[int], float]] = []
+    for job_type, version in ran:
+        buckets, _ = _measures(held, job_type, metric, names.of_release(version, metric.counted))
+        if sum(buckets):
+            total = held[job_type, names.of_release(version, names.RAN)] / _MILLION
+            measured.append(((job_type, version), buckets, total))
+    return histogram(metric, names.BOUNDS[metric.counted], measured)
 
 
 def _of_tenant(metric: Metric, held: _Held, shown: Shown) -> Family:
-    name = metric.counted or ""
-    return family(
-        metric,
-        [((tenant,), _value(name, held["", names.of_tenant(tenant, name)])) for tenant in shown.tenants],
-    )
+    amounts = ((tenant, held["", names.of_tenant(tenant, metric.counted)]) for tenant in shown.tenants)
+    return family(metric.name, (((tenant,), _value(metric, amount)) for tenant, amount in amounts))
 
 
-def _value(name: str, value: int) -> float:
-    return value / _MILLION if name in _MICROS else value
+def _value(metric: Metric, amount: int) -> float:
+    return amount / _MILLION if metric.counted in _MICROS else amount

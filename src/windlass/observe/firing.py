@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
 
-from windlass.observe import metrics, names
-from windlass.observe.alerts import ALERTS, BY_NAME, RUNBOOK, Alert, span
+from windlass.observe import names
+from windlass.observe.alerts import ALERTS, BY_NAME, RUNBOOK, Alert
 from windlass.observe.exposition import Family, Shown, counted
 from windlass.observe.gather import Facts, away, families, shown
 from windlass.observe.measures import Measures, Series
@@ -61,7 +61,7 @@ class StoreMeasures(Measures):
 
 
 # Gauges whose past the store keeps.
-_KEPT = {metrics.QUEUE_DUE.name: names.DUE}
+_KEPT = {"windlass_queue_due": names.DUE}
 _NOTHING = Series()
 
 
@@ -87,12 +87,7 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def summary(self) -> str:
         """What is wrong, with the labels filled in."""
-        return self.alert.summary.format_map(_Known(self.labels))
-
-
-class _Known(dict[str, str]):
-    def __missing__(self, name: str) -> str:
-        return "?"
+        return self.alert.summary.format_map(defaultdict(lambda: "?", self.labels))
 
 
 def holding(measures: Measures) -> dict[tuple[str, str], float]:
@@ -100,7 +95,7 @@ def holding(measures: Measures) -> dict[tuple[str, str], float]:
     return {
         (alert.name, labels_text(dict(labels))): value
         for alert in ALERTS
-        for labels, value in alert.holds(measures).items()
+        for labels, value in alert.condition.read(measures).items()
     }
 
 
@@ -126,8 +121,6 @@ def judge(noticed: Noticed, now: datetime) -> Firing:
     )
 
 
-# --- the rule file ------------------------------------------------------------------------------
-
 _HEAD = """\
 # Written by `windlass alerts --rules`, and compared by a test: change windlass/observe/alerts.py instead.
 groups:
@@ -145,14 +138,13 @@ def _rule(alert: Alert) -> str:
     # Labels in the way that Prometheus fills them in.
     summary = re.sub(r"\{(\w+)\}", r"{{ $labels.\1 }}", alert.summary)
     # JSON strings are YAML strings, too.
-    lines = [
-        f"      - alert: {alert.name}",
-        f"        expr: {json.dumps(alert.expression)}",
-        f"        for: {span(alert.lasting)}",
-        "        labels:",
-        f"          severity: {alert.severity}",
-        "        annotations:",
-        f"          summary: {json.dumps(summary)}",
-        f"          runbook_url: {json.dumps(f'{RUNBOOK}#{alert.anchor}')}",
-    ]
-    return "\n".join([*lines, ""])
+    return f"""\
+      - alert: {alert.name}
+        expr: {json.dumps(alert.condition.text)}
+        for: {alert.after}
+        labels:
+          severity: {alert.severity}
+        annotations:
+          summary: {json.dumps(summary)}
+          runbook_url: {json.dumps(f"{RUNBOOK}#{alert.anchor}")}
+"""

@@ -125,8 +125,3 @@ def desired(loads: Sequence[Load], slots: int, targets: ScaleTargets) -> int:
     # The sum of many small numbers is a hair beside the whole one that is meant.
     workers = math.ceil(round(wanted / max(slots, 1), 6))
     return min(max(workers, targets.least), targets.most)
-
-
-def after_cooldown(now: int, before: Sequence[int]) -> int:
-    """More at once, fewer only if no moment of the cool-down asked for more."""
-    return max((now, *before))

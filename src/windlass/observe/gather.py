@@ -10,7 +10,7 @@ import msgspec
 
 from windlass import settings
 from windlass.job import JobState, TypeInfo, View
-from windlass.observe import metrics, names
+from windlass.observe import names
 from windlass.observe.exposition import (
     MOST_RELEASES,
     MOST_TYPES,
@@ -21,15 +21,14 @@ from windlass.observe.exposition import (
     family,
     shown_services,
 )
-from windlass.observe.fleet import Load, ScaleTargets, after_cooldown, desired, seen
-from windlass.observe.metrics import Metric
+from windlass.observe.fleet import Load, ScaleTargets, Seen, desired, seen
 from windlass.policy import limit_from
 from windlass.settings import KEY, Settings
 from windlass.store.fleet import WorkerInfo
 from windlass.store.flow import Switches
 from windlass.store.history import LENGTH, OTHER, Past, Release, Step
 from windlass.store.oncall import Sighting
-from windlass.store.samples import PENDING, POISON, Sample, Standing
+from windlass.store.samples import PENDING, POISON, Sample
 from windlass.store.store import Store
 
 _MILLION = 1_000_000
@@ -53,7 +52,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     step: Step
     past: list[Past]
     sample: Sample
-    workers: list[WorkerInfo]
+    fleet: Seen
     switches: Switches
     types: Mapping[str, TypeInfo]
     settings: Settings
@@ -80,7 +79,7 @@ def read_facts(store: Store) -> Facts:
         step=step,
         past=store.history(step, now - cooldown, now),
         sample=store.sample(),
-        workers=store.workers(),
+        fleet=seen(store.workers(), now),
         switches=store.switches(),
         types=store.types(),
         settings=held,
@@ -100,17 +99,15 @@ def families(facts: Facts) -> list[Family]:
         *_standing(facts, labels),
         *_tenants(facts, labels),
         *_fleet(facts, labels),
-        *_flow(facts, labels),
-        *_archive(facts),
-        *_signals(facts, labels),
-        family(metrics.DESIRED, [((), desired_workers(facts))]),
-        family(metrics.STORE_UP, [((), 1)]),
+        *_upkeep(facts, labels),
+        family("windlass_desired_workers", [((), desired_workers(facts))]),
+        family("windlass_store_up", [((), 1)]),
     ]
 
 
 def away() -> list[Family]:
     """All that can be said while the store does not answer."""
-    return [family(metrics.STORE_UP, [((), 0)])]
+    return [family("windlass_store_up", [((), 0)])]
 
 
 def known_types(facts: Facts) -> list[str]:
@@ -132,7 +129,7 @@ def shown(facts: Facts) -> Shown:
 def shown_releases(facts: Facts) -> list[str]:
     """The newest, and those that run somewhere: a fleet may have gone back to an old one."""
     known = [release.version for release in facts.releases]
-    running = {worker.app for worker in seen(facts.workers, facts.now).alive}
+    running = {worker.app for worker in facts.fleet.alive}
     return known[:MOST_RELEASES] + [each for each in known[MOST_RELEASES:] if each in running]
 
 
@@ -141,52 +138,56 @@ def shown_releases(facts: Facts) -> list[str]:
 
 def _standing(facts: Facts, types: Shown) -> list[Family]:
     sample = facts.sample
-    depth: Counter[tuple[str, str, str]] = Counter()
+    # A type of which nothing waits says so: a series that is not there fires no alert, and clears none.
+    depth = Counter({(name, _USUAL_PRIORITY, View.DUE.value): 0 for name in types.types})
     oldest: dict[tuple[str, str], float] = {}
-    due: Counter[str] = Counter(dict.fromkeys(types.types, 0))
     for each in sample.standing:
-        if each.view == View.DUE:
-            due[types.label(each.type)] += each.count
+        of = (types.label(each.type), str(each.priority))
         if each.view in PENDING:
-            depth[types.label(each.type), str(each.priority), each.view] += each.count
+            depth[*of, each.view] += each.count
         if each.view == View.DUE and each.oldest is not None:
-            of = (types.label(each.type), str(each.priority))
             oldest[of] = max(oldest.get(of, 0.0), each.oldest.total_seconds())
-    for name in types.types:
-        # A type of which nothing waits says so: a series that is not there fires no alert, and clears none.
-        depth[name, _USUAL_PRIORITY, View.DUE.value] += 0
+
+    def counts(*views: str) -> list[tuple[str, float]]:
+        return [(each.type, each.count) for each in sample.standing if each.view in views]
+
+    # Of this very moment: a sample does not know which workers are alive.
+    unread = (
+        (each.type, each.count) for each in facts.sighting.unread if each.for_none_of(facts.fleet.alive)
+    )
+    ages = (
+        (each.type, each.oldest.total_seconds())
+        for each in sample.standing
+        if each.view == JobState.DEAD and each.oldest is not None
+    )
+    turned = ((name, swings(depths)) for name, depths in facts.dues.items())
     return [
-        family(metrics.QUEUE_DEPTH, sorted(depth.items())),
-        family(metrics.QUEUE_DUE, [((name,), count) for name, count in sorted(due.items())]),
-        _swings(facts, types),
-        family(metrics.OLDEST_DUE, sorted(oldest.items())),
-        _by_type(metrics.PROCESSING, sample.standing, types, _RUNNING, _count),
-        _by_type(metrics.STUCK, sample.standing, types, (View.STUCK,), _count),
-        _unreadable(facts, types),
-        _by_type(metrics.DLQ_DEPTH, sample.standing, types, (JobState.DEAD,), _count),
-        _by_type(metrics.DLQ_OLDEST, sample.standing, types, (JobState.DEAD,), _age, fold=max),
-        _by_type(metrics.DLQ_POISON, sample.standing, types, (POISON,), _count),
-        family(metrics.SAMPLE_AGE, _known(sample.age)),
-        family(metrics.SAMPLE_TIME, _known(sample.took)),
+        family("windlass_queue_depth", sorted(depth.items())),
+        _by_type("windlass_queue_due", types, counts(View.DUE)),
+        _by_type("windlass_queue_swings", types, turned, max),
+        family("windlass_oldest_due_age_seconds", sorted(oldest.items())),
+        _by_type("windlass_jobs_processing", types, counts(*_RUNNING)),
+        _by_type("windlass_jobs_stuck", types, counts(View.STUCK)),
+        _by_type("windlass_jobs_unreadable", types, unread),
+        _by_type("windlass_dlq_depth", types, counts(JobState.DEAD)),
+        _by_type("windlass_dlq_oldest_age_seconds", types, ages, max),
+        _by_type("windlass_dlq_poison", types, counts(POISON)),
+        family("windlass_sample_age_seconds", _known(sample.age)),
+        family("windlass_sample_duration_seconds", _known(sample.took)),
     ]
 
 
-def _unreadable(facts: Facts, types: Shown) -> Family:
-    """Of this very moment: a sample does not know which workers are alive."""
-    alive = seen(facts.workers, facts.now).alive
-    found: Counter[str] = Counter(dict.fromkeys(types.types, 0))
-    for each in facts.sighting.unread:
-        if each.for_none_of(alive):
-            found[types.label(each.type)] += each.count
-    return family(metrics.UNREADABLE, [((name,), count) for name, count in sorted(found.items())])
-
-
-def _swings(facts: Facts, types: Shown) -> Family:
-    found: dict[str, int] = dict.fromkeys(types.types, 0)
-    for name, depths in facts.dues.items():
-        label = types.label(name)
-        found[label] = max(found.get(label, 0), swings(depths))
-    return family(metrics.SWINGS, [((name,), count) for name, count in sorted(found.items())])
+def _by_type(
+    name: str,
+    types: Shown,
+    amounts: Iterable[tuple[str, float]],
+    fold: Callable[[list[float]], float] = sum,
+) -> Family:
+    """A value for every type, 0 if nothing is known of it."""
+    found: dict[str, list[float]] = {label: [0.0] for label in types.types}
+    for job_type, amount in amounts:
+        found.setdefault(types.label(job_type), [0.0]).append(amount)
+    return family(name, [((label,), fold(values)) for label, values in sorted(found.items())])
 
 
 def swings(depths: Sequence[int]) -> int:
@@ -206,30 +207,6 @@ def swings(depths: Sequence[int]) -> int:
     return turns
 
 
-def _by_type(
-    metric: Metric,
-    standing: Iterable[Standing],
-    types: Shown,
-    views: Sequence[str],
-    value: Callable[[Standing], float],
-    *,
-    fold: Callable[[list[float]], float] = sum,
-) -> Family:
-    found: dict[str, list[float]] = {name: [0.0] for name in types.types}
-    for each in standing:
-        if each.view in views:
-            found.setdefault(types.label(each.type), [0.0]).append(value(each))
-    return family(metric, [((name,), fold(values)) for name, values in sorted(found.items())])
-
-
-def _count(each: Standing) -> float:
-    return each.count
-
-
-def _age(each: Standing) -> float:
-    return each.oldest.total_seconds() if each.oldest is not None else 0.0
-
-
 def _known(span: timedelta | None) -> list[tuple[tuple[str, ...], float]]:
     return [] if span is None else [((), span.total_seconds())]
 
@@ -244,29 +221,26 @@ def _tenants(facts: Facts, labels: Shown) -> list[Family]:
             if each.view == View.DUE and each.oldest is not None:
                 oldest[each.tenant] = max(oldest[each.tenant], each.oldest.total_seconds())
     return [
-        family(metrics.TENANT_JOBS, sorted(jobs.items())),
-        family(metrics.TENANT_OLDEST, [((name,), age) for name, age in sorted(oldest.items())]),
+        family("windlass_tenant_jobs", sorted(jobs.items())),
+        family("windlass_tenant_oldest_due_age_seconds", _sorted(oldest)),
     ]
 
 
 def _fleet(facts: Facts, types: Shown) -> list[Family]:
-    fleet = seen(facts.workers, facts.now)
+    fleet = facts.fleet
     versions = _bounded(Counter(worker.app or worker.version for worker in fleet.alive), _MOST_VERSIONS)
-    slots = {
-        "all": sum(worker.slots for worker in fleet.alive),
-        "busy": sum(worker.busy for worker in fleet.alive),
-        "held": sum(worker.held for worker in fleet.alive),
-    }
-    serving: Counter[str] = Counter(dict.fromkeys(types.types, 0))
-    for name in known_types(facts):
-        serving[types.label(name)] += fleet.serving(name)
+    slots: Counter[str] = Counter({"all": 0, "busy": 0, "held": 0})
+    for worker in fleet.alive:
+        slots.update(all=worker.slots, busy=worker.busy, held=worker.held)
+    newest = ((version, int(not place)) for place, version in enumerate(types.releases))
+    serving = ((name, fleet.serving(name)) for name in known_types(facts))
     return [
-        family(metrics.WORKERS, [((state,), count) for state, count in fleet.states.items()]),
-        family(metrics.VERSIONS, [((version,), count) for version, count in sorted(versions.items())]),
-        family(metrics.NEWEST, [((each,), int(not place)) for place, each in enumerate(types.releases)]),
+        family("windlass_workers", [((state,), count) for state, count in fleet.states.items()]),
+        family("windlass_workers_by_version", _sorted(versions)),
+        family("windlass_release_newest", [((version,), is_newest) for version, is_newest in newest]),
         *_pools(fleet.alive),
-        family(metrics.SLOTS, [((state,), count) for state, count in slots.items()]),
-        family(metrics.SERVING, [((name,), count) for name, count in sorted(serving.items())]),
+        family("windlass_slots", [((state,), count) for state, count in slots.items()]),
+        _by_type("windlass_type_workers", types, serving),
     ]
 
 
@@ -281,54 +255,38 @@ def _pools(alive: Sequence[WorkerInfo]) -> tuple[Family, Family]:
             for state, count in (("all", pool.slots), ("busy", pool.busy), ("held", pool.held)):
                 slots[label, state] += count
     return (
-        family(metrics.POOL_WORKERS, [((name,), count) for name, count in sorted(shown.items())]),
-        family(metrics.POOL_SLOTS, sorted(slots.items())),
+        family("windlass_pool_workers", _sorted(shown)),
+        family("windlass_pool_slots", sorted(slots.items())),
     )
 
 
 def _bounded(found: Counter[str], most: int) -> Counter[str]:
     """The commonest; a fleet in which each worker says something else must not fill a Prometheus."""
-    kept = Counter(dict(sorted(found.items(), key=_commonest_first)[:most]))
-    rest = found.total() - kept.total()
-    return kept + Counter({OTHER: rest})
-
-
-def _commonest_first(each: tuple[str, int]) -> tuple[int, str]:
-    name, count = each
     # Of those that are as common the same ones with every scrape.
-    return -count, name
+    kept = Counter(dict(sorted(found.items(), key=lambda each: (-each[1], each[0]))[:most]))
+    return kept + Counter({OTHER: found.total() - kept.total()})
 
 
-def _flow(facts: Facts, types: Shown) -> list[Family]:
-    paused: dict[str, int] = dict.fromkeys(types.types, 0)
-    for name in facts.switches.pauses:
-        paused[types.label(name)] = 1
-    breakers = [((name,), int(each.open)) for name, each in sorted(facts.switches.breakers.items())]
-    return [
-        family(metrics.PAUSED, [((name,), value) for name, value in sorted(paused.items())]),
-        family(metrics.BREAKER, breakers[:MOST_TYPES]),
-    ]
+def _sorted(found: Mapping[str, float]) -> list[tuple[tuple[str], float]]:
+    return [((name,), value) for name, value in sorted(found.items())]
 
 
-def _archive(facts: Facts) -> list[Family]:
+def _upkeep(facts: Facts, types: Shown) -> list[Family]:
+    """What is held back, how old the archive is, when upkeep last succeeded, and what is to be verified."""
+    breakers = {name: int(each.open) for name, each in facts.switches.breakers.items()}
     age = None if facts.oldest_record is None else max(timedelta(0), facts.now - facts.oldest_record)
-    return [
-        family(metrics.ARCHIVE_AGE, _known(age)),
-        family(metrics.ARCHIVE_KEPT, _known(facts.settings.keep_ended)),
-    ]
-
-
-def _signals(facts: Facts, types: Shown) -> list[Family]:
-    """When upkeep last succeeded, and what is still to be verified."""
+    ages = {name: max(0.0, (facts.now - at).total_seconds()) for name, at in facts.sighting.ticks.items()}
     waiting: Counter[str] = Counter()
     for each in facts.sighting.verdicts:
         waiting[types.label(each.type)] += each.waiting
-    ages = [
-        ((name,), max(0.0, (facts.now - at).total_seconds()))
-        for name, at in sorted(facts.sighting.ticks.items())
+    return [
+        _by_type("windlass_type_paused", types, ((name, 1) for name in facts.switches.pauses), max),
+        family("windlass_breaker_open", _sorted(breakers)[:MOST_TYPES]),
+        family("windlass_archive_oldest_age_seconds", _known(age)),
+        family("windlass_archive_kept_seconds", _known(facts.settings.keep_ended)),
+        family("windlass_tick_age_seconds", _sorted(ages)),
+        family("windlass_checks_waiting", _sorted(waiting)),
     ]
-    counts = [((name,), float(count)) for name, count in sorted(waiting.items())]
-    return [family(metrics.TICK_AGE, ages), family(metrics.CHECKS_WAITING, counts)]
 
 
 # --- how many workers it takes ------------------------------------------------------------------
@@ -337,29 +295,21 @@ def _signals(facts: Facts, types: Shown) -> list[Family]:
 def scale_targets(held: Settings) -> ScaleTargets:
     """What operators want of the number of workers."""
     return ScaleTargets(
-        target=held.value("autoscale.target"),
-        least=held.value("autoscale.least"),
-        most=held.value("autoscale.most"),
-        cooldown=held.value("autoscale.cooldown"),
+        **{name: held.value(f"autoscale.{name}") for name in ("target", "least", "most", "cooldown")}
     )
 
 
 def desired_workers(facts: Facts) -> int:
     """With the cool-down: the most that any of the last minutes asked for."""
     targets, slots = scale_targets(facts.settings), slots_of(facts)
-    before = [desired(loads, slots, targets) for loads in _loads_before(facts)]
-    return after_cooldown(desired(loads_now(facts), slots, targets), before)
+    # More at once, fewer only if no moment of the cool-down asked for more.
+    return max(desired(loads, slots, targets) for loads in (loads_now(facts), *_loads_before(facts)))
 
 
 def slots_of(facts: Facts) -> int:
     """What one worker can run at once: as those that are alive can."""
-    alive = seen(facts.workers, facts.now).alive
+    alive = facts.fleet.alive
     return max(1, round(sum(worker.slots for worker in alive) / len(alive))) if alive else _USUAL_SLOTS
-
-
-def alive(facts: Facts) -> int:
-    """How many workers there are."""
-    return len(seen(facts.workers, facts.now).alive)
 
 
 def loads_now(facts: Facts) -> list[Load]:
@@ -371,16 +321,8 @@ def loads_now(facts: Facts) -> list[Load]:
             waiting[each.type] += each.count
         elif each.view in _RUNNING:
             running[each.type] += each.count
-    seconds = RATES.total_seconds()
     return [
-        Load(
-            type=name,
-            waiting=waiting[name],
-            running=running[name],
-            arrivals=facts.lately.get((name, names.ENQUEUED), 0) / seconds,
-            service=_service(facts, name),
-            limit=_limit(facts, name),
-        )
+        _load(facts, name, RATES, facts.lately.get((name, names.ENQUEUED), 0), waiting[name], running[name])
         for name in known_types(facts)
         if not _held_back(facts, name)
     ]
@@ -389,37 +331,35 @@ def loads_now(facts: Facts) -> list[Load]:
 def _loads_before(facts: Facts) -> list[list[Load]]:
     """The same for each step of the cool-down that is over, from history."""
     steps: dict[datetime, dict[str, Counter[str]]] = {}
-    seconds = LENGTH[facts.step].total_seconds()
     for each in facts.past:
         steps.setdefault(each.at, {}).setdefault(each.type, Counter())[each.name] = each.value
+    length = LENGTH[facts.step]
     return [
         [
-            Load(
-                type=name,
-                waiting=counts[names.DEPTH] if counts[names.OLDEST] else 0,
-                arrivals=counts[names.ENQUEUED] / seconds,
-                service=_service(facts, name),
-                limit=_limit(facts, name),
-            )
-            for name, counts in types.items()
+            _load(facts, name, length, of[names.ENQUEUED], of[names.DEPTH] if of[names.OLDEST] else 0)
+            for name, of in types.items()
             if name and not _held_back(facts, name)
         ]
         for _, types in sorted(steps.items())[:-1]
     ]
 
 
-def _service(facts: Facts, job_type: str) -> float:
-    """How long a job of that type takes: lately, else ever."""
-    for counts in (facts.lately, facts.totals):
-        started = counts.get((job_type, names.STARTED), 0)
-        if started:
-            return counts.get((job_type, names.total(names.RUN)), 0) / _MILLION / started
-    return 0.0
-
-
-def _limit(facts: Facts, job_type: str) -> int | None:
+def _load(facts: Facts, job_type: str, within: timedelta, came: int, waiting: int, running: int = 0) -> Load:
     info = facts.types.get(job_type)
-    return facts.settings.limit(job_type, limit_from(info.options) if info else None).concurrency
+    limit = facts.settings.limit(job_type, limit_from(info.options) if info else None).concurrency
+    # How long a job takes: lately, else ever.
+    service = 0.0
+    for counts in (facts.totals, facts.lately):
+        if started := counts.get((job_type, names.STARTED), 0):
+            service = counts.get((job_type, names.total(names.RUN)), 0) / _MILLION / started
+    return Load(
+        type=job_type,
+        waiting=waiting,
+        running=running,
+        arrivals=came / within.total_seconds(),
+        service=service,
+        limit=limit,
+    )
 
 
 def _held_back(facts: Facts, job_type: str) -> bool:

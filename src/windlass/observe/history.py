@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 import msgspec
@@ -81,23 +81,17 @@ def chart(step: Step, since: datetime, until: datetime, rows: Iterable[Past]) ->
     for row in rows:
         if row.type:
             found.setdefault(row.type, {}).setdefault(row.at, Counter())[row.name] = row.value
-    moments = list(_moments(step, since, until))
+    length = LENGTH[step]
+    first = _EPOCH + (since - _EPOCH) // length * length
+    moments = [first + number * length for number in range(-((first - until) // length))]
     series = [
-        Line(name, [_point(at, steps.get(at)) for at in moments]) for name, steps in sorted(found.items())
+        Line(name, [_point(at, steps.get(at, Counter())) for at in moments])
+        for name, steps in sorted(found.items())
     ]
     return Chart(step=step, since=since, until=until, series=series)
 
 
-def _moments(step: Step, since: datetime, until: datetime) -> Iterator[datetime]:
-    length = LENGTH[step]
-    at = _EPOCH + (since - _EPOCH) // length * length
-    while at < until:
-        yield at
-        at += length
-
-
-def _point(at: datetime, counts: Counter[str] | None) -> Point:
-    held = counts if counts is not None else Counter[str]()
+def _point(at: datetime, held: Counter[str]) -> Point:
     return Point(
         at=at,
         enqueued=held[names.ENQUEUED],

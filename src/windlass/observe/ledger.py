@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import NamedTuple
+from functools import partial
 
 from windlass import settings
 from windlass.clock import uuid7
 from windlass.errors import StoreBusy, StoreError, StoreUnavailable
-from windlass.job import Error, Lease
+from windlass.job import Lease
 from windlass.loop import Loop
 from windlass.observe import names
 from windlass.outcome import Again, Cancelled, Dead, Done, Left, Outcome, Released, Snoozed
@@ -45,9 +45,9 @@ class Ledger:
         self._app = app
         self._lock = threading.Lock()
         # By release, then by type; and by tenant, of those that operators name.
-        self._books: dict[str, dict[str, _Book]] = {}
+        self._books = _new_books()
         self._apart: set[str] = set()
-        self._tenants: dict[str, _Book] = {}
+        self._tenants: defaultdict[str, _Book] = defaultdict(_Book)
         self._named: frozenset[str] = frozenset()
         self._others: Counter[tuple[str, str]] = Counter()
         # What was measured beside jobs: counts by bucket, and the sum in microseconds behind them.
@@ -57,7 +57,7 @@ class Ledger:
         self._telling = threading.Lock()
         self._teller = uuid7()
         self._flushes = 0
-        self._unanswered: _Told | None = None
+        self._unanswered: tuple[Happened, Flush] | None = None
         self.loop = Loop("ledger", self.tick, every=_EVERY, first=_EVERY)
 
     def follow(self, held: Settings) -> None:
@@ -72,15 +72,12 @@ class Ledger:
             # Not without bound: a process may call each run another release, a row for each for years.
             if app and app not in self._apart and (app == self._app or len(self._apart) < _MOST_RELEASES):
                 self._apart.add(app)
-            book = self._books.setdefault(app if app in self._apart else "", {})
+            book = self._books[app if app in self._apart else ""]
             for each in settlements:
-                job = each.lease.job
-                of = book.get(job.type)
-                if of is None:
-                    of = book[job.type] = _Book()
-                of.note(each)
-            if named:
-                self._note_tenants(settlements, named)
+                book[each.lease.job.type].note(each)
+            for each in settlements if named else ():
+                tenant = each.lease.job.tenant
+                self._tenants[tenant if tenant in named else OTHER].note(each)
 
     def reaped(self, settlements: Iterable[Settlement]) -> None:
         """Count what was taken from workers that are gone, each under the release that it ran."""
@@ -88,14 +85,6 @@ class Ledger:
         for app in {each.app for each in listed}:
             self.settled([each for each in listed if each.app == app], app)
         self.count_each((each.lease.job.type for each in listed), names.REAPED)
-
-    def _note_tenants(self, settlements: Iterable[Settlement], named: frozenset[str]) -> None:
-        for each in settlements:
-            tenant = each.lease.job.tenant if each.lease.job.tenant in named else OTHER
-            of = self._tenants.get(tenant)
-            if of is None:
-                of = self._tenants[tenant] = _Book()
-            of.note(each)
 
     def late(self, leases: Iterable[Lease]) -> None:
         """Count results that came too late."""
@@ -139,15 +128,15 @@ class Ledger:
             if told is not None:
                 self._tell(told)
 
-    def _tell(self, told: _Told) -> None:
+    def _tell(self, told: tuple[Happened, Flush]) -> None:
         self._unanswered = told
-        self._store.add_history(told.happened, told.flush)
+        self._store.add_history(*told)
         self._unanswered = None
 
-    def _take(self) -> _Told | None:
+    def _take(self) -> tuple[Happened, Flush] | None:
         with self._lock:
-            books, self._books = self._books, {}
-            tenants, self._tenants = self._tenants, {}
+            books, self._books = self._books, _new_books()
+            tenants, self._tenants = self._tenants, defaultdict(_Book)
             happened, self._others = self._others, Counter()
             measured, self._measured = self._measured, {}
             if self._flushes % _NEW_TURN == _NEW_TURN - 1:
@@ -167,27 +156,20 @@ class Ledger:
             return None
         self._flushes += 1
         flush = Flush(self._teller, self._flushes, frozenset(app for app in books if app))
-        return _Told(happened, flush)
+        return happened, flush
 
     def _with_known_errors(self, happened: Counter[tuple[str, str]]) -> Counter[tuple[str, str]]:
         """A handler that makes its classes as it goes is not believed: that would be a row for each."""
         found: Counter[tuple[str, str]] = Counter()
         for (job_type, name), value in happened.items():
-            if (error := names.error_of(name)) is not None:
+            if name.startswith(names.ERROR):
                 known = self._errors.setdefault(job_type, set())
                 if len(known) < _MOST_ERRORS:
-                    known.add(error)
-                found[job_type, name if error in known else names.OTHER_ERROR] += value
+                    known.add(name)
+                found[job_type, name if name in known else names.OTHER_ERROR] += value
             else:
                 found[job_type, name] += value
         return found
-
-
-class _Told(NamedTuple):
-    """What happened, and under which name and number it is told."""
-
-    happened: Happened
-    flush: Flush
 
 
 class _Book:
@@ -227,7 +209,10 @@ class _Book:
             self.tries[bisect_left(names.NUMBERS, job.attempts)] += 1
             self.tried += job.attempts
         else:
-            self.others.update(_names_of(outcome))
+            self.others[_ENDED[type(outcome)]] += 1
+            if isinstance(outcome, Again | Dead):
+                reason, kind = names.failed_because(outcome.error.reason), names.failed_with(outcome.error)
+                self.others.update((names.FAILED, reason, kind))
         started = job.started_at
         if ran is None or started is None:
             self.lost += isinstance(outcome, Again | Dead)
@@ -271,21 +256,15 @@ class _Book:
         return {names.ATTEMPTS: attempts, names.FAILED: failed, names.RAN: round(self.ran * _MILLION)}
 
 
-def _why(error: Error) -> tuple[str, str]:
-    return names.failed_because(error.reason), names.failed_with(error)
+def _new_books() -> defaultdict[str, defaultdict[str, _Book]]:
+    return defaultdict(partial(defaultdict[str, _Book], _Book))
 
 
-def _names_of(outcome: Outcome) -> tuple[str, ...]:
-    match outcome:
-        case Done():
-            return (names.COMPLETED,)
-        case Again():
-            return (names.FAILED, names.RETRIED, *_why(outcome.error))
-        case Dead():
-            return (names.FAILED, names.DEAD, *_why(outcome.error))
-        case Snoozed():
-            return (names.SNOOZED,)
-        case Released() | Left():
-            return (names.RELEASED,)
-        case Cancelled():
-            return (names.CANCELLED,)
+_ENDED: dict[type[Outcome], str] = {
+    Again: names.RETRIED,
+    Dead: names.DEAD,
+    Snoozed: names.SNOOZED,
+    Released: names.RELEASED,
+    Left: names.RELEASED,
+    Cancelled: names.CANCELLED,
+}

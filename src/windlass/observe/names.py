@@ -71,14 +71,8 @@ _LONGEST_CLASS = 100
 JOBS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
 NUMBERS = (1.0, 2.0, 3.0, 5.0, 10.0, 20.0)
 BOUNDS: dict[str, tuple[float, ...]] = {
-    WAIT: SECONDS,
-    RUN: SECONDS,
-    END_TO_END: SECONDS,
-    ENQUEUE: SECONDS,
-    ENQUEUE_CALL: SECONDS,
-    SETTLE: SECONDS,
+    **dict.fromkeys((WAIT, RUN, END_TO_END, ENQUEUE, ENQUEUE_CALL, SETTLE, RECEIVE), SECONDS),
     CLAIM: JOBS,
-    RECEIVE: SECONDS,
     TRIES: NUMBERS,
 }
 
@@ -89,11 +83,11 @@ CLAIM_EMPTY = "claims.empty"
 CLAIM_CONTENDED = "claims.contended"
 CLAIM_FAILED = "claims.failed"
 
-_ANSWERED = "answered."
-_ERROR = "error."
-OTHER_ERROR = _ERROR + history.OTHER
-_STORE_ERROR = "store_error."
-_RESTARTED = f"{RESTARTS}."
+ANSWERED = "answered."
+ERROR = "error."
+OTHER_ERROR = ERROR + history.OTHER
+STORE_ERROR = "store_error."
+RESTARTED = f"{RESTARTS}."
 
 
 def failed_because(reason: Reason) -> str:
@@ -103,35 +97,17 @@ def failed_because(reason: Reason) -> str:
 
 def failed_with(error: Error) -> str:
     """The name under which failures of one class are counted; what has no class goes by its reason."""
-    return _ERROR + ((error.kind or "").rpartition(".")[2] or error.reason.value)[:_LONGEST_CLASS]
-
-
-def error_of(name: str) -> str | None:
-    """The class of such a name; None if it is another one."""
-    return name.removeprefix(_ERROR) if name.startswith(_ERROR) else None
+    return ERROR + ((error.kind or "").rpartition(".")[2] or error.reason.value)[:_LONGEST_CLASS]
 
 
 def store_error(part: str, error: str) -> str:
     """The name under which it is counted that the store failed a part of a worker or server."""
-    return f"{_STORE_ERROR}{part}.{error}"
-
-
-def store_error_of(name: str) -> tuple[str, str] | None:
-    """The part and the error of such a name; None if it is another one."""
-    if not name.startswith(_STORE_ERROR):
-        return None
-    part, _, error = name.removeprefix(_STORE_ERROR).partition(".")
-    return part, error
+    return f"{STORE_ERROR}{part}.{error}"
 
 
 def restarted(worker: str) -> str:
     """The name under which restarts in one worker's place are counted."""
-    return f"{_RESTARTED}{worker}"
-
-
-def restarted_of(name: str) -> str | None:
-    """The worker of such a name; None if it is another one."""
-    return name.removeprefix(_RESTARTED) if name.startswith(_RESTARTED) else None
+    return RESTARTED + worker
 
 
 def of_tenant(tenant: str, name: str) -> str:
@@ -146,15 +122,7 @@ def of_service(service: str, name: str) -> str:
 
 def answered(status: int, route: str) -> str:
     """The name under which answers of one status are counted, by route."""
-    return f"{_ANSWERED}{status}.{route}"
-
-
-def answer_of(name: str) -> tuple[str, str] | None:
-    """The route and the status of such a name; None if it is another one."""
-    if not name.startswith(_ANSWERED):
-        return None
-    status, _, route = name.removeprefix(_ANSWERED).partition(".")
-    return route, status
+    return f"{ANSWERED}{status}.{route}"
 
 
 @cache

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -32,25 +32,12 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span, Tracer, TracerProvider
 
-SYSTEM = "messaging.system"
-OPERATION = "messaging.operation.name"
-OPERATION_TYPE = "messaging.operation.type"
-DESTINATION = "messaging.destination.name"
-MESSAGE_ID = "messaging.message.id"
-MESSAGE_SIZE = "messaging.message.body.size"
-MESSAGE_COUNT = "messaging.batch.message_count"
-CLIENT_ID = "messaging.client.id"
-ERROR_TYPE = "error.type"
-HTTP_METHOD = "http.request.method"
-HTTP_ROUTE = "http.route"
-# Ours.
-ATTEMPT = "windlass.job.attempt"
 OUTCOME = "windlass.job.outcome"
-TENANT = "windlass.job.tenant"
-APP = "windlass.app.version"
-
+_ID = "messaging.message.id"
+_TYPE = "messaging.destination.name"
 _API = "opentelemetry.trace"
-_CLOCK = SystemClock()
+# Now, as spans are told.
+moment = SystemClock().micros
 
 
 def on() -> bool:
@@ -74,9 +61,8 @@ def _tracer_of(provider: TracerProvider) -> Tracer:
 
 
 def _tracer() -> Tracer:
-    provider = _provider()
-    assert provider is not None  # noqa: S101 - whoever comes here has asked
-    return _tracer_of(provider)
+    """Whoever comes here has asked whether there is one."""
+    return _tracer_of(cast("TracerProvider", _provider()))
 
 
 # --- the context, as jobs carry it --------------------------------------------------------------
@@ -98,15 +84,11 @@ def _context(traceparent: str | None) -> Context:
     """What a job's trace context means here; an empty one for a job that has none."""
     api = sys.modules[_API]
     context = sys.modules["opentelemetry.context"].Context()
-    if traceparent is None:
-        empty: Context = context
-        return empty
-    _, trace_id, span_id, flags = traceparent.split("-")[:4]
-    remote = api.SpanContext(
-        int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=api.TraceFlags(int(flags, 16))
-    )
-    made: Context = api.set_span_in_context(api.NonRecordingSpan(remote), context)
-    return made
+    if traceparent is not None:
+        _, trace_id, span_id, flags = (int(part, 16) for part in traceparent.split("-")[:4])
+        remote = api.SpanContext(trace_id, span_id, is_remote=True, trace_flags=api.TraceFlags(flags))
+        context = api.set_span_in_context(api.NonRecordingSpan(remote), context)
+    return cast("Context", context)
 
 
 @contextlib.contextmanager
@@ -138,9 +120,9 @@ def sending(drafts: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
     types = {draft.type for draft in drafts}
     attributes: dict[str, Any] = _operation("send", "send", types.pop() if len(types) == 1 else None)
     if len(drafts) == 1:
-        attributes |= {MESSAGE_ID: drafts[0].id, MESSAGE_SIZE: len(drafts[0].payload)}
+        attributes |= {_ID: drafts[0].id, "messaging.message.body.size": len(drafts[0].payload)}
     else:
-        attributes[MESSAGE_COUNT] = len(drafts)
+        attributes["messaging.batch.message_count"] = len(drafts)
     with _tracer().start_as_current_span(
         _name("send", attributes),
         context=None if only is None else _context(only),
@@ -177,7 +159,7 @@ def serving(method: str, route: str, traceparent: str | None) -> Iterator[str | 
         f"{method} {route}",
         context=_context(traceparent),
         kind=sys.modules[_API].SpanKind.SERVER,
-        attributes={HTTP_METHOD: method, HTTP_ROUTE: route},
+        attributes={"http.request.method": method, "http.route": route},
     ) as span:
         yield _told(span)
 
@@ -195,15 +177,15 @@ class Trace:
         job = lease.job
         self._type = job.type
         self._about: dict[str, Any] = {
-            MESSAGE_ID: job.id,
-            CLIENT_ID: lease.worker,
-            ATTEMPT: job.attempts,
-            **({TENANT: job.tenant} if job.tenant else {}),
-            **({APP: app} if app else {}),
+            _ID: job.id,
+            "messaging.client.id": lease.worker,
+            "windlass.job.attempt": job.attempts,
+            **({"windlass.job.tenant": job.tenant} if job.tenant else {}),
+            **({"windlass.app.version": app} if app else {}),
         }
         self._parent = _context(job.traceparent)
         self._span: Span | None = None
-        end = _CLOCK.micros()
+        end = moment()
         claim = self._begin("claim", "receive", "CLIENT", end - int(waited * 1e6))
         claim.end(end * 1000)
         if job.traceparent is None:
@@ -213,15 +195,13 @@ class Trace:
     def running(self) -> contextlib.AbstractContextManager[Any]:
         """Let the run's span be the current one; it ends with `ended`, since the work may outlive its end."""
         if self._span is None:
-            self._span = self._begin("process", "process", "CONSUMER", _CLOCK.micros())
-        using: contextlib.AbstractContextManager[Any] = sys.modules[_API].use_span(
-            self._span, end_on_exit=False, record_exception=False, set_status_on_exception=False
-        )
-        return using
+            self._span = self._begin("process", "process", "CONSUMER", moment())
+        use: Callable[..., contextlib.AbstractContextManager[Any]] = sys.modules[_API].use_span
+        return use(self._span, end_on_exit=False, record_exception=False, set_status_on_exception=False)
 
     @property
-    def traceparent(self) -> str | None:
-        """For a process that runs it."""
+    def parent(self) -> str | None:
+        """The trace context for a process that runs it."""
         return None if self._span is None else _told(self._span)
 
     def ended(self, outcome: Outcome | None) -> None:
@@ -232,7 +212,7 @@ class Trace:
         span.set_attribute(OUTCOME, "lost" if outcome is None else _named(outcome))
         error = getattr(outcome, "error", None)
         if error is not None and not isinstance(outcome, Done):
-            span.set_attribute(ERROR_TYPE, error.kind or error.reason.value)
+            span.set_attribute("error.type", error.kind or error.reason.value)
             # The message may carry what the payload did; the job's own record has it.
             api = sys.modules[_API]
             span.set_status(api.Status(api.StatusCode.ERROR, error.reason.value))
@@ -262,15 +242,14 @@ def _named(outcome: Outcome) -> str:
     return type(outcome).__name__.lower()
 
 
-def moment() -> int:
-    """Now, as spans are told."""
-    return _CLOCK.micros()
-
-
 def _operation(name: str, kind: str, job_type: str | None) -> dict[str, Any]:
-    told: dict[str, Any] = {SYSTEM: "windlass", OPERATION: name, OPERATION_TYPE: kind}
-    return told if job_type is None else told | {DESTINATION: job_type}
+    told: dict[str, Any] = {
+        "messaging.system": "windlass",
+        "messaging.operation.name": name,
+        "messaging.operation.type": kind,
+    }
+    return told if job_type is None else told | {_TYPE: job_type}
 
 
 def _name(operation: str, attributes: dict[str, Any]) -> str:
-    return " ".join(filter(None, (operation, attributes.get(DESTINATION))))
+    return " ".join(filter(None, (operation, attributes.get(_TYPE))))

@@ -17,7 +17,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, structs
 
-from windlass.checks import check_text
+from windlass.checks import Problems, check_text
 from windlass.errors import must_be
 from windlass.job import MAX_TENANT
 from windlass.ops.actions import Action, Cursor, Limit, Need, Option, Verbs, Why
@@ -72,22 +72,29 @@ def shown(key: ApiKey) -> KeyInfo:
 
 def made(wish: KeyWish, key_id: str) -> tuple[NewApiKey, str]:
     """A key for that wish, checked, and its secret."""
-    if not _NAME.fullmatch(wish.name):
-        raise must_be("name", wish.name, "up to 64 letters, digits, _, ., @ or -, a letter or digit first")
-    for role in wish.roles or ("none",):
-        if role not in set(Role):
-            raise must_be("roles", role, "one or more of " + ", ".join(Role))
-    for pattern in wish.types:
-        if not _PATTERN.fullmatch(pattern):
-            raise must_be("types", pattern, "names or patterns of types, such as send_email or mail.*")
-    _check_bounds(wish)
     rate = DEFAULT_RATE if wish.rate is None else wish.rate
-    if not _LOWEST_RATE <= rate <= _HIGHEST_RATE:
-        raise must_be("rate", rate, f"between {_LOWEST_RATE:g} and {_HIGHEST_RATE:g} jobs per second")
-    if wish.lasts is not None and not timedelta(0) < wish.lasts <= LONGEST:
-        raise must_be(
-            "expires", f"{wish.lasts.total_seconds():g}s", f"more than 0 and at most {LONGEST.days}d"
-        )
+    problems = Problems()
+    with problems:
+        if not _NAME.fullmatch(wish.name):
+            allowed = "up to 64 letters, digits, _, ., @ or -, a letter or digit first"
+            raise must_be("name", wish.name, allowed)
+    with problems:
+        wrong = [role for role in wish.roles if role not in set(Role)]
+        if wrong or not wish.roles:
+            raise must_be("roles", wrong[0] if wrong else "none", "one or more of " + ", ".join(Role))
+    with problems:
+        for pattern in wish.types:
+            if not _PATTERN.fullmatch(pattern):
+                raise must_be("types", pattern, "names or patterns of types, such as send_email or mail.*")
+        _check_bounds(wish)
+    with problems:
+        if not _LOWEST_RATE <= rate <= _HIGHEST_RATE:
+            raise must_be("rate", rate, f"between {_LOWEST_RATE:g} and {_HIGHEST_RATE:g} jobs per second")
+    with problems:
+        if wish.lasts is not None and not timedelta(0) < wish.lasts <= LONGEST:
+            lasts = f"{wish.lasts.total_seconds():g}s"
+            raise must_be("expires", lasts, f"more than 0 and at most {LONGEST.days}d")
+    problems.check()
     secret = secrets.token_urlsafe(32)
     new = NewApiKey(
         id=key_id,
@@ -116,11 +123,11 @@ def _check_bounds(wish: KeyWish) -> None:
         raise must_be("tenant", wish.tenant, "left out for workers, who take jobs of every tenant")
 
 
-def split(text: str) -> tuple[str, str] | None:
-    """The id and the secret in what a caller sent; None if it cannot be a key."""
+def split(text: str) -> tuple[str, str]:
+    """The id and the secret in what a caller sent; both empty if it cannot be a key."""
     prefix, _, rest = text.partition("_")
     key_id, _, secret = rest.partition("_")
-    return (key_id, secret) if prefix == _PREFIX and key_id and secret else None
+    return (key_id, secret) if prefix == _PREFIX and secret else ("", "")
 
 
 def opens(key: ApiKey, secret: str, now: datetime) -> bool:
@@ -145,12 +152,9 @@ class AccessVerbs(Verbs):
         # The same for the same request, if that has an id.
         key_id = hashlib.sha256(asked.encode()).hexdigest()[:12] if asked else secrets.token_hex(6)
         new, secret = made(wish, key_id)
-        before = {key.id: key for key in self.store.api_keys()} if asked else {}
-        if key_id in before:
-            # The same request, sent again: the secret went out with the first answer.
-            return NewKey(**structs.asdict(shown(before[key_id])), key=None)
         key = self.store.add_api_key(new, by=self._who, why=why)
-        return NewKey(**structs.asdict(shown(key)), key=secret)
+        # If the same request was sent before, the secret went out with the first answer.
+        return NewKey(**structs.asdict(shown(key)), key=secret if key.digest == new.digest else None)
 
     @Action("GET keys", need=Need.ADMINISTER, command="keys list", operation="list_keys", answers=("keys",))
     def keys(self) -> list[KeyInfo]:

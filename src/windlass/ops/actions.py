@@ -86,6 +86,7 @@ Limit = Annotated[
     msgspec.Meta(ge=1, le=1000),
     Option("How many, 1 to 1000; fewer come, with a `next`, if they are large or not found in time."),
 ]
+Count = Annotated[int, msgspec.Meta(ge=1, le=1000), Option("How many, 1 to 1000.")]
 Cursor = Annotated[str | None, Option("The `next` of the page before.")]
 TypeName = Annotated[str, Option("", "TYPE")]
 
@@ -136,6 +137,13 @@ class Parameter(NamedTuple):
                 return cls(name, kind, optional, tuple(notes), default)
 
 
+def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
+    """A function's parameters, behind the first one."""
+    hints = get_type_hints(function, include_extras=True)
+    _, *found = inspect.signature(function).parameters.values()
+    return [Parameter.of(each.name, hints[each.name], each.default) for each in found]
+
+
 class Action:
     """Declares a method of `Verbs` as an action; `route` is its HTTP method and its path below /api/v1."""
 
@@ -149,12 +157,14 @@ class Action:
         bulk: bool = False,
         danger: bool = False,
         past: str = "",
+        participle: str = "",
         command: str | None = None,
         examples: str = "",
         answers: Sequence[str] = (),
         status: int = 200,
         location: str = "",
         operation: str = "",
+        schema: str = "",
         own_route: bool = False,
         own_command: bool | None = None,
     ) -> None:
@@ -166,12 +176,15 @@ class Action:
         self.danger = danger
         # What has become of the job or thing: "cancelled"; may name parameters in braces.
         self.past = past
+        self._participle = participle
         self.examples = examples
         # Names for an answer that is no object: the last one is the answer's, one before it the target's.
         self.answers = tuple(answers)
         self.status = status
         # Where what it made is found, with fields of the answer in braces.
         self.location = location
+        # The contract's name of the form or document that is made for it, if it is not the usual one.
+        self.schema = schema
         # Its route or its command is written by hand.
         self.own_route = own_route
         self.own_command = self.method == "GET" if own_command is None else own_command
@@ -193,7 +206,7 @@ class Action:
         self.description = inspect.getdoc(function) or ""
         self.summary = self.description.partition("\n")[0].rstrip(".")
         # As in "cannot be cancelled".
-        self.participle = _PARTICIPLES.get(self.name) or f"{self.name.removesuffix('e')}ed"
+        self.participle = self._participle or f"{self.name.removesuffix('e')}ed"
         # The states of jobs that it is for.
         changes_job = self.on_job and self.method != "GET"
         self.states = STATES.get(self.name, STATES["edit"]) if changes_job else ()
@@ -231,9 +244,7 @@ class Action:
     @cached_property
     def everything(self) -> list[Parameter]:
         """All its parameters."""
-        hints = get_type_hints(self.function, include_extras=True)
-        found = list(inspect.signature(self.function).parameters.values())[1:]
-        return [Parameter.of(each.name, hints[each.name], each.default) for each in found]
+        return parameters_of(self.function)
 
     def document(self, target: str | None, answer: Any) -> Any:
         """The answer as an object."""
@@ -256,7 +267,6 @@ class Action:
         return self.past.format_map(dict(arguments))
 
 
-_PARTICIPLES = {"cancel": "cancelled", "bury": "buried", "priority": "given another priority"}
 # By the words of their commands, in the order of declaration.
 ACTIONS: dict[str, Action] = {}
 
@@ -280,6 +290,9 @@ class Options(TypedDict, total=False):
     request_id: str
     # The request came over HTTP: commands of shell jobs in it run under --shell alone.
     sent: bool
+    # What the caller may do, and the only tenant whose jobs it may see; left out: everything.
+    may: Callable[[Need], bool]
+    tenant: str | None
 
 
 class Verbs:
@@ -296,6 +309,8 @@ class Verbs:
         self._counts = options.get("counts") or (lambda: self.store.counts())  # noqa: PLW0108 - a server has none
         self._request_id = options.get("request_id", "")
         self._sent = options.get("sent", False)
+        self._may: Callable[[Need], bool] = options.get("may") or (lambda _: True)
+        self._tenant = options.get("tenant")
 
     @property
     def store(self) -> Store:

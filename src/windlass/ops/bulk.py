@@ -11,8 +11,8 @@ from uuid import UUID, uuid5
 import msgspec
 
 from windlass.clock import uuid7
-from windlass.errors import must_be
-from windlass.ops.actions import Action, Option, Verbs, Why, bulk_action
+from windlass.errors import JobNotFound, must_be
+from windlass.ops.actions import Action, Count, Option, Verbs, Why, bulk_action
 from windlass.ops.carrier import Carrier
 from windlass.ops.search import WITHIN, count_within
 from windlass.ops.verdict import Cause, Finding, finding
@@ -56,15 +56,33 @@ class Bulk(msgspec.Struct, frozen=True, kw_only=True):
 class Operations(Verbs):
     """Actions on many jobs that go on by themselves."""
 
-    @Action("GET operations", operation="list_operations", answers=("operations",), own_route=True)
-    def list(self, *, limit: int = 50) -> Sequence[Operation]:
-        """The newest operations."""
-        return self.store.operations(limit=limit)
+    @Action(
+        "GET operations",
+        operation="list_operations",
+        answers=("operations",),
+        schema="OperationsDocument",
+    )
+    def list(self, *, limit: Count = 50) -> Sequence[Operation]:
+        """The newest operations.
+
+        A key that belongs to a tenant sees those on that tenant's jobs.
+        """
+        return [each for each in self.store.operations(limit=limit) if self._is_visible(each)]
 
     @Action("GET operations/{id}")
     def show(self, operation_id: OperationName) -> Operation:
         """One operation and how far it has come."""
-        return self.store.operation(operation_id)
+        found = self.store.operation(operation_id)
+        if not self._is_visible(found):
+            raise JobNotFound(found.id, "operation")
+        return found
+
+    def _is_visible(self, operation: Operation) -> bool:
+        return self._tenant in (None, operation.filter.get("tenant"))
+
+    def _steer(self, operation_id: str, state: State, why: str) -> Operation:
+        found = self.show(operation_id)
+        return self.store.steer_operation(found.id, state, by=self._who, why=why)
 
     def count(self, action: str, where: Filter, *, limit: int | None = None) -> Bulk:
         """Count the jobs that an action would reach, for at most two seconds."""
@@ -134,12 +152,12 @@ class Operations(Verbs):
     )
     def pause(self, operation_id: OperationName, *, why: Why = "") -> Operation:
         """Hold an operation where it is."""
-        return self.store.steer_operation(operation_id, State.PAUSED, by=self._who, why=why)
+        return self._steer(operation_id, State.PAUSED, why)
 
     @Action("POST operations/{id}/resume", past="resumed", examples="windlass operation resume ID")
     def resume(self, operation_id: OperationName, *, why: Why = "") -> Operation:
         """Let a paused operation go on from its place."""
-        return self.store.steer_operation(operation_id, State.RUNNING, by=self._who, why=why)
+        return self._steer(operation_id, State.RUNNING, why)
 
     @Action(
         "POST operations/{id}/stop",
@@ -149,7 +167,7 @@ class Operations(Verbs):
     )
     def stop(self, operation_id: OperationName, *, why: Why = "") -> Operation:
         """End an operation for good. What it has done stays done."""
-        return self.store.steer_operation(operation_id, State.STOPPED, by=self._who, why=why)
+        return self._steer(operation_id, State.STOPPED, why)
 
 
 def operation_findings(found: Iterable[Operation], now: datetime) -> list[Finding]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta, structs
 
+from windlass.checks import read_moment
+from windlass.duration import parse_duration
 from windlass.job import Attempt, Change, Error, Job, JobState, Reason, Request, View
 from windlass.ops.overview import WorkerHealth
 from windlass.payload import seal
@@ -20,8 +22,30 @@ if TYPE_CHECKING:
     from windlass.ops.jobs import Ties
 
 
+# In the `extra` of a type: reads a value of it, or raises InvalidValue for a field of that name.
+CHECK = "check"
 Object = Annotated[msgspec.Raw, Meta(extra_json_schema={"type": "object", "additionalProperties": True})]
 Anything = Annotated[msgspec.Raw, Meta(extra_json_schema={"description": "Any JSON value."})]
+Span = Annotated[
+    float | str,
+    Meta(
+        description='A duration: seconds, or words such as "30s", "10m", "1h30m", "7d".',
+        extra={CHECK: parse_duration},
+    ),
+]
+# Read by us, so that a date alone will do, as on the command line.
+Moment = Annotated[
+    str,
+    Meta(
+        description="A time in ISO 8601, such as 2030-01-31T09:00:00Z; without a zone it is UTC.",
+        examples=["2030-01-31T09:00:00Z"],
+        extra={CHECK: read_moment},
+    ),
+]
+# The end of a pattern: nothing follows, not even the line break that `$` alone overlooks here.
+END = r"$(?!\n)"
+# How types and schedules are named.
+NAME = "^[a-z][a-z0-9_.-]*" + END
 
 
 class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True):

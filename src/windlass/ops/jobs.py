@@ -10,7 +10,7 @@ from uuid import UUID, uuid5
 import msgspec
 from msgspec import Meta
 
-from windlass.checks import check_moment
+from windlass.checks import Problems, check_moment
 from windlass.clock import uuid7
 from windlass.config import ring
 from windlass.duration import parse_duration
@@ -77,6 +77,7 @@ class JobVerbs(Verbs):
         bulk=True,
         danger=True,
         past="cancelled",
+        participle="cancelled",
         examples="""
             windlass cancel job1 job2
             windlass cancel --type send_email --older-than 2h --dry-run
@@ -116,7 +117,7 @@ class JobVerbs(Verbs):
         """
         job = self.show(name, tenant=tenant)
         self._check_confirmed(job, confirm=confirm)
-        edit = self._checked(job, payload)
+        edit = self.checked_edit(job, payload)
         acted = self.store.replay(job.id, edit=edit, by=self._who, why=why, request_id=self._request_id)
         self._wake()
         return acted
@@ -139,13 +140,9 @@ class JobVerbs(Verbs):
         """
         job = self.show(name, tenant=tenant)
         known = self._check_confirmed(job, confirm=confirm)
-        self._checked(job, None)
+        self.checked_edit(job, None)
         asked = bool(self._request_id)
         new_id = str(uuid5(_RERUNS, f"{job.id}:{self._request_id}")) if asked else uuid7()
-        before = self.store.get(new_id, caller=None) if asked else None
-        if before is not None:
-            # The same request, sent again.
-            return Acted(before.id, before.state)
         new = NewJob(
             id=new_id,
             own_id=asked,
@@ -182,6 +179,7 @@ class JobVerbs(Verbs):
         bulk=True,
         danger=True,
         past="moved to the dead letters",
+        participle="buried",
         examples="""
             windlass bury job1 --why "kills its worker"
             windlass bury --type resize --where payload.image=17 --dry-run
@@ -219,16 +217,21 @@ class JobVerbs(Verbs):
         """
         if priority is None and run_at is None and delay is None and payload is None:
             raise must_be("change", "nothing", "one or more of priority, run_at, delay and payload")
-        if run_at is not None and delay is not None:
-            raise must_be("run_at", run_at, "left out when delay is given")
-        if priority is not None and not 0 <= priority <= HIGHEST_PRIORITY:
-            raise must_be("priority", priority, f"between 0 and {HIGHEST_PRIORITY}")
-        if delay is not None:
-            run_at = self.store.now() + parse_duration(delay, "delay", LATEST)
-        run_at = None if run_at is None else check_moment("run_at", run_at)
         job = self.show(name, tenant=tenant)
-        change = (self._checked(job, payload) if payload is not None else None) or Edit()
-        change = msgspec.structs.replace(change, priority=priority, run_at=run_at)
+        problems, change = Problems(), None
+        with problems:
+            if run_at is not None and delay is not None:
+                raise must_be("run_at", run_at, "left out when delay is given")
+            if delay is not None:
+                run_at = self.store.now() + parse_duration(delay, "delay", LATEST)
+            run_at = None if run_at is None else check_moment("run_at", run_at)
+        with problems:
+            if priority is not None and not 0 <= priority <= HIGHEST_PRIORITY:
+                raise must_be("priority", priority, f"between 0 and {HIGHEST_PRIORITY}")
+        with problems:
+            change = None if payload is None else self.checked_edit(job, payload)
+        problems.check()
+        change = msgspec.structs.replace(change or Edit(), priority=priority, run_at=run_at)
         # What an edit changed, for the record; the payload before it is kept there anyway.
         changed = [] if priority is None else [f"priority {priority}"]
         changed += [] if run_at is None else [f"run at {run_at:%Y-%m-%d %H:%M:%S} UTC"]
@@ -242,6 +245,7 @@ class JobVerbs(Verbs):
         need=Need.ACT,
         bulk=True,
         past="set to priority {priority}",
+        participle="given another priority",
         examples="""
             windlass priority job1 9
             windlass priority --type send_email 9 --dry-run
@@ -293,7 +297,8 @@ class JobVerbs(Verbs):
             raise ConfirmationNeeded(job.id, job.type)
         return known
 
-    def _checked(self, job: Job, payload: Mapping[str, Any] | None) -> Edit | None:
+    def checked_edit(self, job: Job, payload: Mapping[str, Any] | None) -> Edit | None:
+        """The change of a payload; InvalidPayload if it, or the one of the job, does not fit the schema."""
         known = self.store.types().get(job.type)
         if payload is None:
             # One that can be upgraded is brought up to date by its worker, and judged there.

@@ -278,7 +278,7 @@ class ObservingVerbs(Verbs):
         return Scale(
             desired=gather.desired_workers(facts),
             now=desired(loads, slots, terms),
-            alive=gather.alive(facts),
+            alive=len(facts.fleet.alive),
             slots_per_worker=slots,
             target_seconds=terms.target.total_seconds(),
             headroom=terms.headroom,

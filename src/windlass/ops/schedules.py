@@ -9,23 +9,24 @@ from typing import Annotated, Any, Literal, Unpack
 import msgspec
 from msgspec import Meta, structs
 
-from windlass.checks import check_text
+from windlass.checks import Problems, check_text
 from windlass.connect import Front
 from windlass.errors import UnknownType, must_be
-from windlass.job import HIGHEST_PRIORITY, MAX_ATTEMPTS, MAX_TENANT
+from windlass.job import HIGHEST_PRIORITY, MAX_ATTEMPTS, MAX_TENANT, MAX_TYPE, TypeInfo
 from windlass.ops.actions import Action, Option, Options, Verbs, Why
-from windlass.ops.document import Object
+from windlass.ops.document import NAME, Object
 from windlass.ops.overview import Overview, ScheduleSummary, WorkerHealth
 from windlass.ops.verdict import Cause, Finding, finding
 from windlass.ops.words import count, start_worker
 from windlass.payload import pack, validate_for
 from windlass.registry import SENT_SHELL, SHELL
-from windlass.schedule import NewSchedule, TimingOptions, check_name, read_timing
+from windlass.schedule import MAX_NAME, NewSchedule, TimingOptions, check_name, read_timing
 from windlass.store.schedules import Fire, Origin, ScheduleInfo
 
 # A fire time that nobody has dealt with for so long: nobody looks.
 LATE_AFTER = timedelta(minutes=1)
 MOST_FIRES = 100
+Replace = Annotated[bool, Option("Put it in the place of one that has this name.")]
 Fires = Annotated[int, Meta(ge=1, le=MOST_FIRES), Option(f"How many fire times, 1 to {MOST_FIRES}.")]
 
 
@@ -65,13 +66,13 @@ class ScheduleHistory(ScheduleStatus, frozen=True, kw_only=True):
 class ScheduleWish(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule that somebody wants, as it was said; what is left out holds as for the type."""
 
-    name: str
-    type: str
-    payload: Mapping[str, Any]
+    name: Annotated[str, Meta(min_length=1, max_length=MAX_NAME, pattern=NAME, examples=["nightly"])]
+    type: Annotated[str, Meta(min_length=1, max_length=MAX_TYPE, pattern=NAME, examples=["report.build"])]
+    payload: Annotated[Mapping[str, Any], Meta(description="Of its jobs.", examples=[{"days": 1}])] = {}
     timing: TimingOptions
-    priority: int | None = None
-    max_attempts: int | None = None
-    tenant: str = ""
+    priority: Annotated[int, Meta(ge=0, le=HIGHEST_PRIORITY)] | None = None
+    max_attempts: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] | None = None
+    tenant: Annotated[str, Meta(min_length=1, max_length=MAX_TENANT)] | None = None
 
 
 class Schedules(Verbs):
@@ -96,31 +97,41 @@ class Schedules(Verbs):
         status = structs.asdict(self._status(name))
         return ScheduleHistory(**status, history=tuple(self.store.fires(name, limit=fires)))
 
-    @Action("POST schedules", own_route=True, own_command=True, past="added")
-    def add(self, wish: ScheduleWish, *, replace: bool = False, why: str = "") -> ScheduleStatus:
-        """Enter a schedule for a type of the catalogue; its payload must fit the type's schema."""
+    @Action(
+        "POST schedules",
+        own_command=True,
+        status=201,
+        location="schedules/{name}",
+        schema="ScheduleForm",
+        past="added",
+    )
+    def add(self, wish: ScheduleWish, *, replace: Replace = False, why: Why = "") -> ScheduleStatus:
+        """Make a schedule, or with `replace` change one; it holds, also over the code's, until it is removed.
+
+        Its payload must fit the type's schema.
+        """
         types = self.store.types()
         info = types.get(wish.type)
         if info is None:
             raise UnknownType(wish.type, types)
-        secret = sorted(set(info.options.get("encrypt", ())) & set(wish.payload))
-        if secret:
-            allowed = "a payload without encrypted fields: a schedule keeps it in the clear"
-            raise must_be(f"payload.{secret[0]}", "(hidden)", allowed)
-        payload = pack(wish.payload, info.name)
-        version = validate_for(info, payload).schema_version
+        problems = Problems()
+        with problems:
+            payload, version = _fitting(info, wish.payload)
+        with problems:
+            timing = read_timing(wish.timing)
+        problems.check()
         if self._sent and wish.type == SHELL:
             version = SENT_SHELL
         self.store.add_schedule(
             NewSchedule(
                 name=check_name(wish.name),
-                timing=read_timing(wish.timing),
+                timing=timing,
                 type=wish.type,
                 payload=payload,
                 schema_version=version,
                 priority=_within("priority", wish.priority, 0, HIGHEST_PRIORITY),
                 max_attempts=_within("max_attempts", wish.max_attempts, 1, MAX_ATTEMPTS),
-                tenant=check_text("tenant", wish.tenant, MAX_TENANT, least=0),
+                tenant=check_text("tenant", wish.tenant or "", MAX_TENANT, least=0),
             ),
             replace=replace,
             by=self._who,
@@ -253,6 +264,16 @@ def schedule_findings(seen: Overview, found: Sequence[ScheduleStatus]) -> list[F
         more = f"Something is wrong with {count(len(wrong) - _MOST_TOLD, 'more schedule')}"
         found_wrong.append((more, "windlass schedule list"))
     return [finding(Cause.SCHEDULE, sentence, mend, grave=False) for sentence, mend in found_wrong]
+
+
+def _fitting(info: TypeInfo, payload: Mapping[str, Any]) -> tuple[bytes, int]:
+    """The payload, and the schema version that it fits."""
+    secret = sorted(set(info.options.get("encrypt", ())) & set(payload))
+    if secret:
+        allowed = "a payload without encrypted fields: a schedule keeps it in the clear"
+        raise must_be(f"payload.{secret[0]}", "(hidden)", allowed)
+    packed = pack(payload, info.name)
+    return packed, validate_for(info, packed).schema_version
 
 
 def _within(field: str, value: int | None, least: int, most: int) -> int | None:

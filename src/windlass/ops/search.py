@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
 
@@ -55,6 +55,19 @@ def read_filter(
         older_than=older_than,
         payload=conditions,
     )
+
+
+def check_states(names: Sequence[str], _field: str) -> Sequence[str]:
+    """Names of states, or of one view, or InvalidValue."""
+    _read_states(tuple(names))
+    return names
+
+
+def check_conditions(texts: list[str], _field: str) -> list[str]:
+    """Conditions such as payload.user.id=42, or InvalidValue."""
+    for text in texts:
+        read_condition(text)
+    return texts
 
 
 def _read_states(names: tuple[str, ...]) -> tuple[tuple[JobState, ...], str | None]:

@@ -222,8 +222,8 @@ class Defaults:
         self._opening = opening
         self._lately = Lately(opening)
         self._settings = Settings({})
-        self._of_handlers: dict[int, tuple[Handler, TypeDefaults]] = {}
-        self._of_types: dict[str, tuple[TypeInfo, TypeDefaults]] = {}
+        # By identity: a handler may be registered again with other options, and a type's entry may change.
+        self._known: dict[int, tuple[Handler | TypeInfo, TypeDefaults]] = {}
 
     def settings(self) -> Settings:
         """What operators have set, as of a few seconds ago."""
@@ -231,34 +231,26 @@ class Defaults:
             self._look()
         return self._settings
 
-    def of_handler(self, handler: Handler) -> TypeDefaults:
-        """For a handler that is registered here."""
+    def of(self, source: Handler | TypeInfo) -> TypeDefaults:
+        """For a handler that is registered here, or a type that only the store's catalogue knows."""
         # `is_fresh` written out: every enqueue comes here.
         lately, opening = self._lately, self._opening
         if lately.place is not opening.opened or opening.monotonic() >= lately.until:
             self._look()
-        # By identity: a handler may be registered again with other options.
-        known = self._of_handlers.get(id(handler))
+        known = self._known.get(id(source))
         if known is None:
-            known = self._of_handlers[id(handler)] = (handler, self._of_info(handler.info()))
-        return known[1]
-
-    def of_type(self, info: TypeInfo) -> TypeDefaults:
-        """For a type that only the store's catalogue knows."""
-        self.settings()
-        known = self._of_types.get(info.name)
-        if known is None or known[0] is not info:
-            known = self._of_types[info.name] = (info, self._of_info(info))
+            info = source if isinstance(source, TypeInfo) else source.info()
+            known = self._known[id(source)] = (source, self._of_info(info))
         return known[1]
 
     def at_hand(self, info: TypeInfo) -> TypeDefaults | None:
         """The same without a look at the store; None if it is time for one."""
-        known = self._of_types.get(info.name)
-        return known[1] if self._lately.is_fresh() and known is not None and known[0] is info else None
+        known = self._known.get(id(info))
+        return known[1] if self._lately.is_fresh() and known is not None else None
 
     def _look(self) -> None:
         self._settings = settings.read(self._lately.look(lambda opened: opened.front.settings()))
-        self._of_handlers, self._of_types = {}, {}
+        self._known = {}
 
     def _of_info(self, info: TypeInfo) -> TypeDefaults:
         held = self._settings.of_type(info.name, info.options)

@@ -16,19 +16,12 @@ from windlass.errors import InvalidValue, must_be
 
 Wake = Callable[[], None]
 
-_ASYNC = {
-    ("sqlalchemy", "AsyncSession"),
-    ("sqlalchemy", "async_scoped_session"),
-    ("sqlalchemy", "AsyncConnection"),
-    ("psycopg", "AsyncConnection"),
-    ("asyncpg", "Connection"),
-    ("asyncpg", "PoolConnectionProxy"),
-    ("aiosqlite", "Connection"),
-}
 _SESSIONS = {("sqlalchemy", "Session"), ("sqlalchemy", "scoped_session")}
 _ASYNC_SESSIONS = {("sqlalchemy", "AsyncSession"), ("sqlalchemy", "async_scoped_session")}
 _CONNECTIONS = {("sqlalchemy", "Connection")}
 _ASYNC_CONNECTIONS = {("sqlalchemy", "AsyncConnection")}
+_ASYNC_DRIVERS = {("psycopg", "AsyncConnection"), ("asyncpg", "Connection"), ("aiosqlite", "Connection")}
+_ASYNC = _ASYNC_SESSIONS | _ASYNC_CONNECTIONS | _ASYNC_DRIVERS | {("asyncpg", "PoolConnectionProxy")}
 _DJANGO = {("django", "BaseDatabaseWrapper"), ("django", "ConnectionProxy")}
 # What stands beside a connection in those libraries and is easily taken for one.
 _MAKERS = {

@@ -9,7 +9,7 @@ import math
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import (
     TYPE_CHECKING,
@@ -17,6 +17,7 @@ from typing import (
     Concatenate,
     Generic,
     Literal,
+    NamedTuple,
     ParamSpec,
     Protocol,
     TypedDict,
@@ -27,18 +28,11 @@ from uuid import UUID
 
 import msgspec
 
-from windlass.checks import check_max_attempts, check_moment, check_priority, check_text, storable
+from windlass.checks import check_max_attempts, check_moment, check_priority, check_text, one_of, storable
 from windlass.clock import SystemClock, uuid7
 from windlass.context import Context
 from windlass.duration import Duration, parse_duration
-from windlass.errors import (
-    InvalidValue,
-    JobNotFound,
-    JobUnsuccessful,
-    ResultMissing,
-    WaitTimeout,
-    must_be,
-)
+from windlass.errors import InvalidValue, JobNotFound, JobUnsuccessful, ResultMissing, WaitTimeout, must_be
 from windlass.job import LATEST, MAX_KEY, MAX_TENANT, MAX_UNIQUE, Error, Job, JobState, NewJob
 from windlass.payload.codec import check_size
 from windlass.payload.seal import check_reference, with_reference
@@ -83,25 +77,12 @@ class HasId(Protocol):
     id: str
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """A producer's checked options."""
+class Choice(NamedTuple):
+    """A producer's checked options: fields of a NewJob, and what is none."""
 
-    priority: int | None = None
-    delay: timedelta | None = None
-    run_at: datetime | None = None
-    key: str | None = None
-    id: str | None = None
-    tenant: str = ""
-    max_attempts: int | None = None
-    take_existing: bool = False
+    fields: Mapping[str, Any] = {}
     connection: object | None = None
-    traceparent: str | None = None
     payload_ref: str | None = None
-    depends_on: tuple[str, ...] = ()
-    on_dead: Literal["wait", "cancel", "run"] = "wait"
-    unique: str | None = None
-    until: Literal["start", "done"] = "done"
-    on_unique: Literal["skip", "replace", "error"] = "skip"
 
     def draft(
         self, job_type: str, payload: bytes, defaults: TypeDefaults, *, fresh: bool, made_for: int = 0
@@ -109,10 +90,8 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
         """A job that is ready to be stored."""
         if self.payload_ref is not None:
             payload = check_size(with_reference(payload, self.payload_ref), job_type)
-        if self.priority is not None and self.priority > defaults.max_priority:
-            allowed = f"at most {defaults.max_priority} for jobs of type {job_type}"
-            raise must_be("priority", self.priority, allowed)
-        if self is NO_CHOICE:
+        fields = self.fields
+        if not fields:
             # Most jobs: what is left out need not be looked at.
             return NewJob(
                 id=uuid7(),
@@ -124,27 +103,20 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
                 max_attempts=defaults.max_attempts,
                 made_for=made_for,
             )
+        if fields.get("priority", 0) > defaults.max_priority:
+            allowed = f"at most {defaults.max_priority} for jobs of type {job_type}"
+            raise must_be("priority", fields["priority"], allowed)
+        own_id = "id" in fields
+        given = {"priority": defaults.priority, "max_attempts": defaults.max_attempts, **fields}
         return NewJob(
-            id=self.id or uuid7(),
-            own_id=self.id is not None,
-            fresh=fresh and self.id is None,
+            id=given.pop("id", None) or uuid7(),
+            own_id=own_id,
+            fresh=fresh and not own_id,
             type=job_type,
             payload=payload,
             schema_version=defaults.version,
-            priority=defaults.priority if self.priority is None else self.priority,
-            max_attempts=defaults.max_attempts if self.max_attempts is None else self.max_attempts,
-            delay=self.delay,
-            run_at=self.run_at,
-            key=self.key,
-            take_existing=self.take_existing,
-            tenant=self.tenant,
-            traceparent=self.traceparent,
-            depends_on=self.depends_on,
-            on_dead=self.on_dead,
-            unique=self.unique,
-            unique_until=self.until,
-            on_unique=self.on_unique,
             made_for=made_for,
+            **given,
         )
 
 
@@ -167,7 +139,10 @@ def choose(options: Mapping[str, Any]) -> Choice:
     if given.get("on_unique") == "replace" and "depends_on" in given:
         raise must_be("on_unique", "replace", "skip or error for a job that depends on others")
     # Only what was given costs anything: this is done for every job.
-    return Choice(**{_FIELDS.get(name, name): _CHECKS[name](value) for name, value in given.items()})
+    fields = {_FIELDS.get(name, name): _CHECKS[name](value) for name, value in given.items()}
+    return Choice(
+        connection=fields.pop("connection", None), payload_ref=fields.pop("payload_ref", None), fields=fields
+    )
 
 
 def without_connection(choice: Choice) -> Choice:
@@ -192,12 +167,6 @@ def _id(value: object) -> str:
     raise must_be("id", value, "a UUID; a name of your own is a key")
 
 
-def _takes_existing(value: object) -> bool:
-    if value not in ("error", "existing"):
-        raise must_be("on_conflict", value, "one of error, existing")
-    return value == "existing"
-
-
 def _parents(value: object) -> tuple[str, ...]:
     allowed = f"a list of up to {MOST_PARENTS} jobs: handles, ids or keys"
     if not isinstance(value, Sequence) or isinstance(value, str | bytes) or len(value) > MOST_PARENTS:
@@ -209,24 +178,6 @@ def _parents(value: object) -> tuple[str, ...]:
     return tuple(str(name) for name in names)
 
 
-def _on_dead(value: object) -> Literal["wait", "cancel", "run"]:
-    if value == "wait" or value == "cancel" or value == "run":  # noqa: PLR1714 - so that its type is known
-        return value
-    raise must_be("on_dead", value, "one of wait, cancel, run")
-
-
-def _until(value: object) -> Literal["start", "done"]:
-    if value == "start" or value == "done":  # noqa: PLR1714 - so that its type is known
-        return value
-    raise must_be("until", value, "one of start, done")
-
-
-def _on_unique(value: object) -> Literal["skip", "replace", "error"]:
-    if value == "skip" or value == "replace" or value == "error":  # noqa: PLR1714 - so that its type is known
-        return value
-    raise must_be("on_unique", value, "one of skip, replace, error")
-
-
 def _traceparent(value: object) -> str:
     if isinstance(value, str) and _TRACEPARENT.fullmatch(value):
         return value
@@ -234,14 +185,10 @@ def _traceparent(value: object) -> str:
     raise must_be("traceparent", value, f"a W3C trace context such as {example}")
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
 MOST_PARENTS = 1_000
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
-# By option, what makes of it what a Choice holds.
+# By option, what makes of it what a NewJob holds.
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "priority": check_priority,
     "delay": partial(parse_duration, field="delay", longest=LATEST),
@@ -250,18 +197,18 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "id": _id,
     "tenant": partial(check_text, "tenant", longest=MAX_TENANT),
     "max_attempts": check_max_attempts,
-    "on_conflict": _takes_existing,
-    "connection": _same,
+    "on_conflict": lambda value: one_of("on_conflict", value, ("error", "existing")) == "existing",
+    "connection": lambda value: value,
     "traceparent": _traceparent,
     "payload_ref": check_reference,
     "depends_on": _parents,
-    "on_dead": _on_dead,
+    "on_dead": partial(one_of, "on_dead", allowed=("wait", "cancel", "run")),
     "unique": partial(check_text, "unique", longest=MAX_UNIQUE),
-    "until": _until,
-    "on_unique": _on_unique,
+    "until": partial(one_of, "until", allowed=("start", "done")),
+    "on_unique": partial(one_of, "on_unique", allowed=("skip", "replace", "error")),
 }
 # Where the two have other names.
-_FIELDS = {"at": "run_at", "on_conflict": "take_existing"}
+_FIELDS = {"at": "run_at", "on_conflict": "take_existing", "until": "unique_until"}
 
 
 # --- job types ----------------------------------------------------------------------------------
@@ -305,8 +252,11 @@ class Enqueueable(Prepared[P]):
 
     __name__: str
 
-    def __init__(self, queue: Producer, handler: Handler) -> None:
-        super().__init__(queue, handler, choose({}))
+    def __init__(self, queue: Producer, handler: Handler, function: Callable[..., Any]) -> None:
+        super().__init__(queue, handler, NO_CHOICE)
+        copied: Any = self
+        functools.update_wrapper(copied, function, updated=())
+        self._function = function
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.handler.name!r})"
@@ -328,10 +278,7 @@ class Enqueueable(Prepared[P]):
 class JobType(Enqueueable[P], Generic[P, R]):
     """A handler's function, still callable, that can be enqueued with the same arguments."""
 
-    def __init__(self, queue: Producer, handler: Handler, function: Callable[P, R]) -> None:
-        super().__init__(queue, handler)
-        functools.update_wrapper(self, function, updated=())
-        self._function = function
+    _function: Callable[P, R]
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function here and now; no job is made."""
@@ -341,12 +288,7 @@ class JobType(Enqueueable[P], Generic[P, R]):
 class ContextJobType(Enqueueable[P], Generic[P, R]):
     """The same for a function that takes a Context: a call gives one, a job gets it from the worker."""
 
-    def __init__(
-        self, queue: Producer, handler: Handler, function: Callable[Concatenate[Context, P], R]
-    ) -> None:
-        super().__init__(queue, handler)
-        functools.update_wrapper(self, function, updated=())
-        self._function = function
+    _function: Callable[Concatenate[Context, P], R]
 
     def __call__(self, ctx: Context, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function here and now; no job is made."""

@@ -2,64 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from windlass.checks import yes_or_no
 from windlass.config import PoolConfig, WorkerConfig, parse_hang_limit, parse_pool
 from windlass.duration import Duration, parse_duration
 from windlass.errors import InvalidPayload, InvalidValue, UnknownType, must_be
-from windlass.policy import Rules
 from windlass.queue.jobs import choose
-from windlass.registry import SHELL, Executor, Handler, Options, Registry, WhenUnsure
+from windlass.registry import SHELL, Handler, Options, Registry
 from windlass.schedule import NewSchedule, TimingOptions, check_name, read_timing
 from windlass.size import Size, parse_size
 
 if TYPE_CHECKING:
-    from windlass.job import Keep
-    from windlass.policy import Retry
     from windlass.queue.jobs import Enqueueable
 
 _TIMING = frozenset(TimingOptions.__annotations__)
 
 
-class TypeOptions(TimingOptions, total=False):
+class TypeOptions(TimingOptions, Options, total=False):
     """What a decorator may say about a type; with times, its jobs come by themselves."""
-
-    name: str
-    executor: Executor
-    memory: Size
-    cpu_time: Duration
-    timeout: Duration
-    max_attempts: int
-    retry: Retry
-    rules: Rules
-    max_age: Duration
-    priority: int
-    version: int
-    when_unsure: WhenUnsure
-    encrypt: Sequence[str]
-    concurrency: int
-    tenant_concurrency: int
-    rate: str
-    burst: int
-    limit_key: str
-    max_priority: int
-    sensitive: bool
-    result: Keep
-    verify: Callable[..., bool | Awaitable[bool]]
-    sample: float
-    verify_after: Duration
-    smoke: Mapping[str, Any]
 
 
 def type_options(options: TypeOptions) -> tuple[Options, TimingOptions]:
     """A type's options, and the times of its schedule if it has any."""
-    unknown = set(options) - set(TypeOptions.__annotations__)
-    if unknown:
-        raise must_be("job option", min(unknown), "one of " + ", ".join(TypeOptions.__annotations__))
+    _check_known("job option", options, TypeOptions)
     timing: Any = {name: value for name, value in options.items() if name in _TIMING and value is not None}
-    said: dict[str, Any] = {name: value for name, value in options.items() if name not in _TIMING}
-    return Options(**said), timing
+    said: Any = {name: value for name, value in options.items() if name not in _TIMING}
+    return said, timing
+
+
+def _check_known(what: str, options: Iterable[str], known: type) -> None:
+    names = known.__annotations__
+    if unknown := set(options) - set(names):
+        raise must_be(what, min(unknown), "one of " + ", ".join(names))
 
 
 class ScheduleOptions(TimingOptions, total=False):
@@ -102,19 +78,14 @@ def make_schedule(
         raise must_be(f"payload.{secret[0]}", "(hidden)", allowed)
     rest: dict[str, Any] = {key: value for key, value in options.items() if key not in _TIMING}
     timing: Any = {key: value for key, value in options.items() if key in _TIMING}
-    unknown = set(rest) - set(ScheduleOptions.__annotations__)
-    if unknown:
-        raise must_be("schedule option", min(unknown), "one of " + ", ".join(ScheduleOptions.__annotations__))
-    choice = choose({key: value for key, value in rest.items() if value is not None})
+    _check_known("schedule option", rest, ScheduleOptions)
     return NewSchedule(
         name=check_name(name),
         timing=read_timing(timing),
         type=handler.name,
         payload=handler.signature.encode(payload),
         schema_version=handler.version,
-        priority=choice.priority,
-        max_attempts=choice.max_attempts,
-        tenant=choice.tenant,
+        **choose(rest).fields,
     )
 
 
@@ -151,9 +122,7 @@ class WorkerOptions(TypedDict, total=False):
 
 def worker_config(options: Mapping[str, Any]) -> WorkerConfig:
     """A worker's options, checked."""
-    unknown = set(options) - set(_READERS)
-    if unknown:
-        raise must_be("worker option", min(unknown), "one of " + ", ".join(_READERS))
+    _check_known("worker option", options, WorkerOptions)
     return WorkerConfig(**{name: _READERS[name](value, name) for name, value in options.items()})
 
 
@@ -163,20 +132,8 @@ def _whole(value: object, field: str) -> int:
     raise must_be(field, value, "a whole number")
 
 
-def _whole_or_none(value: object, field: str) -> int | None:
-    return None if value is None else _whole(value, field)
-
-
-def _switch(value: object, field: str) -> bool:
-    if isinstance(value, bool):
-        return value
-    raise must_be(field, value, "True or False")
-
-
-def _shell(value: object, field: str) -> Literal["local"] | bool:
-    if value == "local":
-        return "local"
-    if isinstance(value, bool):
+def _shell(value: Any, field: str) -> Any:
+    if value == "local" or isinstance(value, bool):
         return value
     raise must_be(field, value, 'True, False or "local"')
 
@@ -194,20 +151,13 @@ def _pools(value: object, field: str) -> tuple[PoolConfig, ...]:
 
 
 _READERS: dict[str, Callable[[Any, str], Any]] = {
-    "threads": _whole,
-    "coroutines": _whole,
-    "processes": _whole,
-    "child_jobs": _whole,
+    **dict.fromkeys(("threads", "coroutines", "processes", "child_jobs"), _whole),
+    **dict.fromkeys(("lease", "poll", "grace", "exit_after"), parse_duration),
+    **dict.fromkeys(("memory", "child_growth"), parse_size),
+    "concurrency": lambda value, field: None if value is None else _whole(value, field),
     "pools": _pools,
-    "memory": parse_size,
-    "child_growth": parse_size,
-    "concurrency": _whole_or_none,
     "types": _patterns,
     "shell": _shell,
-    "lease": parse_duration,
-    "poll": parse_duration,
-    "grace": parse_duration,
-    "exit_after": parse_duration,
     "hang_limit": parse_hang_limit,
-    "unsafe_lease": _switch,
+    "unsafe_lease": lambda value, field: yes_or_no(field, value),
 }

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -83,17 +84,9 @@ class Producer:
         return self._draft_by_name(name, payload, without_connection(choose(options)))
 
     def draft_sent(self, name: str, text: bytes, options: Mapping[str, Any]) -> NewJob:
-        """A checked job whose payload came as JSON, to be stored by the same call; for servers.
-
-        JSON arrives as it was sent, so it need not be compared with itself.
-        """
-        choice, payload = without_connection(choose(options)), parse(text)
-        if self.registry.get(check_type(name)) is not None or name == SHELL:
-            return self._draft_by_name(name, payload, choice, fresh=True)
-        packed, info = encode(payload, name), self._catalogue.get(name, self.registry.names())
-        if not self._fits(info)(payload):
-            info = self._judged(name, packed)
-        return self._of_type(info, packed, choice, fresh=True)
+        """A checked job whose payload came as JSON, to be stored by the same call; for servers."""
+        choice = without_connection(choose(options))
+        return self._draft_by_name(name, parse(text), choice, fresh=True)
 
     def draft_at_hand(self, name: str, text: bytes, options: Mapping[str, Any]) -> NewJob:
         """The same without a look at the store; NotAtHand if it takes one: a server's loop must not wait."""
@@ -113,7 +106,7 @@ class Producer:
     ) -> NewJob:
         """A job for a handler that is registered here; `fresh` if the same call stores it."""
         payload = handler.signature.encode(arguments)
-        defaults, made_for = self._defaults.of_handler(handler), 0 if fresh else self._opening.number
+        defaults, made_for = self._defaults.of(handler), 0 if fresh else self._opening.number
         draft = choice.draft(handler.name, payload, defaults, fresh=fresh, made_for=made_for)
         return self._sealed(draft, handler.encrypt) if handler.encrypt or SEAL in draft.payload else draft
 
@@ -136,7 +129,7 @@ class Producer:
         return self._of_type(self._judged(name, packed), packed, choice, fresh=fresh)
 
     def _of_type(self, info: TypeInfo, packed: bytes, choice: Choice, *, fresh: bool) -> NewJob:
-        defaults, made_for = self._defaults.of_type(info), 0 if fresh else self._opening.number
+        defaults, made_for = self._defaults.of(info), 0 if fresh else self._opening.number
         draft = choice.draft(info.name, packed, defaults, fresh=fresh, made_for=made_for)
         return self._sealed(draft, info.options.get("encrypt", ()))
 
@@ -222,30 +215,16 @@ class Producer:
         drafts again stores none of them twice. With `connection` your transaction decides about all of them.
         """
         handles: list[JobHandle] = []
+        pace = Pace(max_per_second, clock=self._opening.clock)
+        chunks = _chunks(self._ours(drafts), pace.step or CHUNK)
         # What is stored in the caller's transaction is not stored yet.
         with _counting(handles if connection is None else []):
-            if max_per_second is not None:
-                self._store_evenly(drafts, connection, max_per_second, handles)
-                return handles
-            chunks = _chunks(self._ours(drafts), CHUNK)
-            if connection is None:
+            if connection is None and max_per_second is None:
                 self._store_meanwhile(chunks, handles)
-                return handles
             for chunk in chunks:
                 handles += self._store(chunk, connection, len(handles))
+                pace.passed(len(chunk))
         return handles
-
-    def _store_evenly(
-        self,
-        drafts: Iterable[NewJob],
-        connection: object | None,
-        max_per_second: float,
-        handles: list[JobHandle],
-    ) -> None:
-        pace = Pace(max_per_second, clock=self._opening.clock)
-        for chunk in _chunks(self._ours(drafts), pace.step or CHUNK):
-            handles += self._store(chunk, connection, len(handles))
-            pace.passed(len(chunk))
 
     def _store_meanwhile(self, chunks: Iterator[list[NewJob]], handles: list[JobHandle]) -> None:
         """If there is more than a chunk: while one is being stored, the next is made."""
@@ -319,9 +298,7 @@ class Producer:
 
     def batch(self, name: str = "") -> Batch:
         """`with queue.batch() as batch: batch.add(...)`: jobs stored together, with progress to ask for."""
-        batch = Batch(self)
-        batch.name = check_text("name", name, MAX_BATCH_NAME, least=0)
-        return batch
+        return Batch(self, check_text("name", name, MAX_BATCH_NAME, least=0))
 
     def batch_status(self, batch_id: str) -> BatchInfo:
         """How many jobs of a batch are in which state; JobNotFound if there is none of that id."""
@@ -334,11 +311,9 @@ class Producer:
         """Store many jobs as one batch, in one transaction."""
 
         def put(opened: Opened) -> list[JobHandle]:
-            now = self._opening.monotonic()
-            if not self._is_published(opened, now):
-                self._publish(opened, now)
+            self.publish()
             self._admission.check(drafts, opened)
-            with tracing.sending(drafts) if tracing.on() else contextlib.nullcontext(drafts) as sent:
+            with _traced(drafts) as sent:
                 done = opened.front.enqueue_batch(batch, sent)
             opened.wakeup.notify()
             return self._handles(done)
@@ -364,19 +339,20 @@ class Producer:
             with contextlib.suppress(StoreError):
                 ledger.tick()
 
-    def _unpublished(self, opened: Opened) -> list[TypeInfo]:
-        """What the catalogue must get with the next jobs; given again until it is seen to be there.
+    def _prepare_guest(self, drafts: Sequence[NewJob]) -> tuple[Opened, list[TypeInfo], str]:
+        """Before jobs are stored in the caller's transaction: may they be, and what must the catalogue get?
 
-        Within the caller's transaction: it may never be committed.
+        That is given again until it is seen to be there: the transaction may never be committed.
         """
-        now, revision = self._opening.monotonic(), self.registry.revision
+        opened, now, revision = self._opening.get(), self._opening.monotonic(), self.registry.revision
+        self._admission.check(drafts, opened, guest=True)
         if self._is_published(opened, now):
-            return []
+            return opened, [], ""
         infos, generation = self._infos(), opened.store.generation
         if not opened.store.registered(infos):
-            return infos
+            return opened, infos, self._release()
         self._published = (opened, generation, revision, now + SEEN_SECONDS)
-        return []
+        return opened, [], ""
 
     def _is_published(self, opened: Opened, now: float) -> bool:
         place, generation, revision, until = self._published
@@ -398,21 +374,12 @@ class Producer:
         self, drafts: Sequence[NewJob], connection: object | None, first: int | None = None
     ) -> list[JobHandle]:
         """`first` is the number of the first of them in the caller's list, if they are of one."""
-        with _numbered(drafts, first):
-            if not tracing.on():
-                return self._store_all(drafts, connection)
-            with tracing.sending(drafts) as sent:
-                return self._store_all(sent, connection)
-
-    def _store_all(self, drafts: Sequence[NewJob], connection: object | None) -> list[JobHandle]:
-        if connection is None:
-            return self._handles(self._accepted(drafts))
-        opened = self._opening.get()
-        self._admission.check(drafts, opened, guest=True)
-        news = self._unpublished(opened)
-        app = self._release() if news else ""
-        with guests.opened(connection, opened.wakeup.notify) as inner:
-            return self._handles(opened.store.enqueue_on(inner, drafts, news, app))
+        with _numbered(drafts, first), _traced(drafts) as sent:
+            if connection is None:
+                return self._handles(self._accepted(sent))
+            opened, news, app = self._prepare_guest(sent)
+            with guests.opened(connection, opened.wakeup.notify) as inner:
+                return self._handles(opened.store.enqueue_on(inner, sent, news, app))
 
     def _accepted(self, drafts: Sequence[NewJob]) -> list[Enqueued]:
         """Store jobs in a transaction of our own."""
@@ -450,19 +417,10 @@ class Producer:
     async def _store_async(
         self, drafts: Sequence[NewJob], connection: object | None, first: int | None = None
     ) -> list[JobHandle]:
-        with _numbered(drafts, first):
-            if not tracing.on():
-                return await self._store_all_async(drafts, connection)
-            with tracing.sending(drafts) as sent:
-                return await self._store_all_async(sent, connection)
-
-    async def _store_all_async(self, drafts: Sequence[NewJob], connection: object | None) -> list[JobHandle]:
-        opened = await asyncio.to_thread(self._opening.get)
-        await asyncio.to_thread(lambda: self._admission.check(drafts, opened, guest=True))
-        news = await asyncio.to_thread(self._unpublished, opened)
-        app = self._release() if news else ""
-        async with guests.opened_async(connection, opened.wakeup.notify) as inner:
-            return self._handles(await opened.store.enqueue_on_async(inner, drafts, news, app))
+        with _numbered(drafts, first), _traced(drafts) as sent:
+            opened, news, app = await asyncio.to_thread(self._prepare_guest, sent)
+            async with guests.opened_async(connection, opened.wakeup.notify) as inner:
+                return self._handles(await opened.store.enqueue_on_async(inner, sent, news, app))
 
     def _handles(self, done: Iterable[Enqueued]) -> list[JobHandle]:
         return [JobHandle(self._opening, each.id, each.key, created=each.created) for each in done]
@@ -498,6 +456,10 @@ class Producer:
 def _chunks(drafts: Iterator[NewJob], size: int) -> Iterator[list[NewJob]]:
     while chunk := list(itertools.islice(drafts, min(size, CHUNK))):
         yield chunk
+
+
+def _traced(drafts: Sequence[NewJob]) -> AbstractContextManager[Sequence[NewJob]]:
+    return tracing.sending(drafts) if tracing.on() else contextlib.nullcontext(drafts)
 
 
 @contextlib.contextmanager
@@ -540,9 +502,9 @@ def _noted(drafts: Iterable[NewJob]) -> Iterator[tuple[int, NewJob]]:
 class Batch:
     """Jobs that are stored together when the block ends, all or none, and whose progress can be asked for."""
 
-    def __init__(self, queue: Producer) -> None:
+    def __init__(self, queue: Producer, name: str) -> None:
         self.id = uuid7()
-        self.name = ""
+        self.name = name
         self.jobs: list[JobHandle] = []
         self._queue = queue
         self._then: NewJob | None = None

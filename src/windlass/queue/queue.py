@@ -8,17 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import FrameType, TracebackType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Concatenate,
-    ParamSpec,
-    Protocol,
-    Self,
-    TypeVar,
-    Unpack,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 from windlass import connect
 from windlass.checks import check_app_version, check_limit_key
@@ -200,13 +190,12 @@ class Queue(Producer):
         config = worker_config({"shell": self._shell, **options})
         if config.shell:
             self.registry.add(shell_handler())
+        from windlass.ops.carrier import carrying  # noqa: PLC0415 - producers need none of it
+
         worker = Worker(self.store, self.wakeup, self.registry, config, clock=self._opening.clock)
-        worker.start()
-        try:
+        with carrying(self.store, self.wakeup), worker:
             self.publish()
             yield worker
-        finally:
-            worker.stop()
 
     # --- the store behind it ---
 

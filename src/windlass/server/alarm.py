@@ -11,8 +11,10 @@ import socket
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -30,6 +32,7 @@ from windlass.store.history import LOOKED, Noticed
 from windlass.store.store import Store
 
 log = logging.getLogger("windlass.alarm")
+C = TypeVar("C", bound=http.client.HTTPConnection)
 
 EVERY = timedelta(seconds=15)
 _PATIENCE_SECONDS = 5.0
@@ -160,11 +163,18 @@ def post(url: str, body: bytes, secret: str | None) -> None:
         digest = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
         headers[SIGNATURE] = f"sha256={digest}"
     request = urllib.request.Request(url, data=body, headers=headers, method="POST")  # noqa: S310 - http or https, as the setting demands
+    connections = _Connections()
+    # A receiver that drips its answer must not hold up the others.
+    cut = threading.Timer(_PATIENCE_SECONDS, connections.shut)
+    cut.daemon = True
+    cut.start()
     try:
-        _OPENER.open(request, timeout=_PATIENCE_SECONDS).close()
+        urllib.request.build_opener(_Stay, connections).open(request, timeout=_PATIENCE_SECONDS).close()
     except urllib.error.HTTPError as refused:
         refused.close()
         raise
+    finally:
+        cut.cancel()
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
@@ -174,47 +184,25 @@ class _Stay(urllib.request.HTTPRedirectHandler):
         return None
 
 
-class _InTime:
-    """A connection with a deadline: a receiver that drips its answer must not hold up the others."""
+class _Connections(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """Opens connections, and can shut them."""
 
-    sock: socket.socket
-    _cut: threading.Timer
+    def __init__(self) -> None:
+        super().__init__()
+        self._open: list[http.client.HTTPConnection] = []
 
-    def connect(self) -> None:
-        super().connect()  # type: ignore[misc] # of the connection that it is mixed with
-        self._cut = threading.Timer(_PATIENCE_SECONDS, _shut, [self.sock])
-        self._cut.daemon = True
-        self._cut.start()
-
-    def getresponse(self) -> http.client.HTTPResponse:
-        try:
-            answer: http.client.HTTPResponse = super().getresponse()  # type: ignore[misc]
-        finally:
-            self._cut.cancel()
-        return answer
-
-
-def _shut(sock: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        sock.shutdown(socket.SHUT_RDWR)
-
-
-class _Plain(_InTime, http.client.HTTPConnection):
-    """By HTTP."""
-
-
-class _Secure(_InTime, http.client.HTTPSConnection):
-    """By HTTPS."""
-
-
-class _ByHTTP(urllib.request.HTTPHandler):
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(_Plain, req)
+        return self.do_open(partial(self._connect, http.client.HTTPConnection), req)
 
-
-class _ByHTTPS(urllib.request.HTTPSHandler):
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(_Secure, req)
+        return self.do_open(partial(self._connect, http.client.HTTPSConnection), req)
 
+    def _connect(self, kind: Callable[..., C], *args: Any, **options: Any) -> C:
+        self._open.append(connection := kind(*args, **options))
+        return connection
 
-_OPENER = urllib.request.build_opener(_Stay, _ByHTTP, _ByHTTPS)
+    def shut(self) -> None:
+        for connection in self._open:
+            with contextlib.suppress(OSError, AttributeError):
+                # Not there yet: the connection has its own timeout.
+                connection.sock.shutdown(socket.SHUT_RDWR)

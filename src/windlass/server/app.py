@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from time import monotonic
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -13,29 +13,37 @@ from urllib.parse import unquote
 import msgspec
 
 from windlass.errors import StoreError, UnknownType, WindlassError
-from windlass.server import problems
+from windlass.observe import names
+from windlass.observe.ledger import Ledger
+from windlass.ops.actions import Need
+from windlass.server import actions, health, jobs, leases, operate, problems, produce, stream
 from windlass.server.call import Call, HungUp
 from windlass.server.connection import connection_of
-from windlass.server.dashboard import ROUTES as PAGES
-from windlass.server.health import ROUTES as HEALTH
-from windlass.server.identity import Need
+from windlass.server.dashboard import PAGES
+from windlass.server.forms import read_query
 from windlass.server.limits import DENIED, Doing
-from windlass.server.observing import ENQUEUES, is_refusal, note_enqueue, note_refusal
 from windlass.server.openapi import contract
 from windlass.server.problems import Problem, ProblemDocument
-from windlass.server.reply import Reply
-from windlass.server.table import ROUTES
+from windlass.server.routes import ROUTES, Reply, Route
 from windlass.store.group_commit import Withdrawn
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
     from windlass.server.parts import Parts
-    from windlass.server.routes import Route
 
+# Each declares its routes when it is imported.
+__all__ = ["ROUTES", "actions", "health", "jobs", "leases", "operate", "produce", "stream"]
 log = logging.getLogger("windlass.server")
 _LONGEST_PATH = 200
 _READS = ("GET", "HEAD")
+# An answer of these that says that all is not well has not failed.
+_PROBES = "/health"
+# Requests that put jobs in: what comes of them is counted.
+_ENQUEUES = frozenset({"/api/v1/jobs", "/api/v1/jobs/batch"})
+# By plain numbers: to look for a member of an enumeration takes ten times as long.
+_TOO_MANY, _BROKEN = 429, 500
+_RESULTS = {201: names.ACCEPTED, 200: names.EXISTING, _TOO_MANY: names.REFUSED}
 # Replaces a slash within a name while the route is looked for; text from outside has none of these.
 _SLASH = "\udc2f"
 _NAME = re.compile(r"\\{(\w+)\\}")
@@ -44,13 +52,11 @@ _NAME = re.compile(r"\\{(\w+)\\}")
 class App:
     """The ASGI application: finds the route, asks who calls, answers; every refusal is a problem."""
 
-    def __init__(
-        self, parts: Parts, routes: Sequence[Route] = ROUTES, pages: Sequence[Route] = PAGES
-    ) -> None:
+    def __init__(self, parts: Parts) -> None:
         self.parts = parts
-        parts.contract = contract(routes)
+        contract()
         by_path: dict[str, dict[str, Route]] = {}
-        for route in (*routes, *pages):
+        for route in (*ROUTES, *PAGES):
             by_path.setdefault(route.path, {})[route.method] = route
         # Paths without a name in them, jobs that come in above all, are not searched for.
         self._plain = {path: methods for path, methods in by_path.items() if "{" not in path}
@@ -63,16 +69,17 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         began = monotonic()
-        methods, names = self._found(scope)
+        methods, named = self._found(scope)
         call: Call | None = None
         try:
             try:
-                call = await self._arrived(methods, names, scope, receive)
-                reply = await call.route.answer(call)
+                call = await self._arrived(methods, named, scope, receive)
+                query = read_query(call.route.query, scope["query_string"])
+                reply = await call.route.answer(call, **query)
             except (HungUp, Withdrawn):
                 return
             except Exception as error:  # noqa: BLE001 # wall: the server outlives a mistake in a handler
-                reply = _refused(error, scope, names)
+                reply = _refused(error, scope, named)
             if methods:
                 service = "" if call is None else self.parts.keyring.label(call.identity)
                 self._note(methods, scope, reply, began, service)
@@ -100,7 +107,7 @@ class App:
         return {}, {}
 
     async def _arrived(
-        self, methods: Mapping[str, Route], names: dict[str, str], scope: Scope, receive: Receive
+        self, methods: Mapping[str, Route], named: dict[str, str], scope: Scope, receive: Receive
     ) -> Call:
         """The request, once it is known who asks and that it may be answered."""
         authentication = self.parts.authentication
@@ -121,11 +128,9 @@ class App:
             connection_of(scope).trust()
             if route.method not in _READS:
                 self.parts.availability.check()
-        call = Call(scope, receive, route, _checked(names), identity, self.parts)
-        if not route.query and scope["query_string"]:
-            call.query  # noqa: B018 - refuses what the route does not know
+        call = Call(scope, receive, route, _checked(named), identity, self.parts)
         if route.need is Need.NOTHING:
-            if route not in HEALTH:
+            if not route.path.startswith(_PROBES):
                 self.parts.strangers.spend(call.address)
                 call.begin(Doing.OPEN)
         elif route.takes is None:
@@ -135,26 +140,37 @@ class App:
     def _note(
         self, methods: Mapping[str, Route], scope: Scope, reply: Reply, began: float, service: str
     ) -> None:
-        ledger = self.parts.flow.ledger
-        if is_refusal(reply.status):
+        ledger, status = self.parts.flow.ledger, reply.status
+        if status in DENIED or status == _TOO_MANY or status >= _BROKEN:
+            # By the route's path as it is declared: names within paths are no labels.
             path = next(iter(methods.values())).path
-            note_refusal(ledger, reply.status, path)
-            if reply.status in DENIED:
+            if not path.startswith(_PROBES):
+                ledger.count(names.answered(status, path))
+            if status in DENIED:
                 self.parts.denials.note(
-                    self.parts.authentication.source(scope, reply.status),
+                    self.parts.authentication.source(scope, status),
                     f"{scope['method']} {path}",
                     _name_of(reply),
                 )
-        if scope["method"] == "POST" and scope["path"] in ENQUEUES:
-            note_enqueue(ledger, reply.status, monotonic() - began, service)
+        if scope["method"] == "POST" and scope["path"] in _ENQUEUES:
+            note_enqueue(ledger, status, monotonic() - began, service)
 
 
-def _checked(names: dict[str, str]) -> dict[str, str]:
+def note_enqueue(ledger: Ledger, status: int, seconds: float, service: str = "") -> None:
+    """Count what came of a request to enqueue, of which service it was, and how long it took."""
+    result = _RESULTS.get(status) or (names.BROKEN if status >= _BROKEN else names.INVALID)
+    if service:
+        ledger.count(names.of_service(service, result))
+    ledger.count(result)
+    ledger.measure(names.ENQUEUE, seconds)
+
+
+def _checked(named: dict[str, str]) -> dict[str, str]:
     """What the path names. Nothing of ours has a NUL in its name, and no store would look for it."""
-    for name in names.values():
+    for name in named.values():
         if "\0" in name:
             raise Problem(404, "not-found", f"there is nothing named {_readable(name)}")
-    return {part: name.replace(_SLASH, "/") for part, name in names.items()}
+    return {part: name.replace(_SLASH, "/") for part, name in named.items()}
 
 
 def _path_with_slashes(raw: bytes) -> str:
@@ -171,14 +187,14 @@ def _choose(methods: Mapping[str, Route], method: str) -> Route:
     return route
 
 
-def _refused(error: Exception, scope: Scope, names: Mapping[str, str]) -> Reply:
+def _refused(error: Exception, scope: Scope, named: Mapping[str, str]) -> Reply:
     """The answer to what was refused or failed; of a mistake of ours the caller learns nothing."""
     if isinstance(error, Problem):
         return error.reply()
     if isinstance(error, StoreError):
         log.warning("server.store_failed", extra={"error": str(error)})
         return problems.of_store(error, writes=scope["method"] not in _READS).reply()
-    if isinstance(error, UnknownType) and error.job_type in names.values():
+    if isinstance(error, UnknownType) and error.job_type in named.values():
         return Problem(404, "unknown-type", str(error)).reply()
     if isinstance(error, WindlassError):
         return problems.of(error).reply()

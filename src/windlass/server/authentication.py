@@ -18,8 +18,9 @@ from http.cookies import CookieError, SimpleCookie
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from windlass.server.identity import LOCAL, Identity, Need, refusal
-from windlass.server.limits import Source
+from windlass.ops.actions import Need
+from windlass.server.identity import LOCAL, Identity, refusal
+from windlass.server.limits import Source, read_address
 from windlass.server.problems import Problem
 
 if TYPE_CHECKING:
@@ -33,19 +34,8 @@ _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 NOWHERE = "unknown"
 # What proxies add. A program of this machine that speaks with the server itself sends none of them.
 FORWARDED = frozenset(
-    {
-        b"forwarded",
-        b"via",
-        b"x-real-ip",
-        b"x-client-ip",
-        b"x-cluster-client-ip",
-        b"x-envoy-external-address",
-        b"x-original-forwarded-for",
-        b"true-client-ip",
-        b"cf-connecting-ip",
-        b"fastly-client-ip",
-        b"fly-client-ip",
-    }
+    b"forwarded via x-real-ip x-client-ip x-cluster-client-ip x-envoy-external-address "
+    b"x-original-forwarded-for true-client-ip cf-connecting-ip fastly-client-ip fly-client-ip".split()
 )
 _PREFIX = b"x-forwarded-"
 _HOPS = b"x-forwarded-for"
@@ -64,24 +54,19 @@ class Proxies:
     def address(self, scope: Scope) -> str:
         """The client's address: the last one in X-Forwarded-For that no trusted proxy has."""
         found = peer(scope)
-        if not self._networks or not self._is_trusted(found):
-            return found
-        hops = b",".join(value for name, value in scope["headers"] if name == _HOPS)
-        for hop in reversed(hops.decode("latin-1").split(",")):
-            address = _address(hop)
+        hops = b",".join(value for name, value in scope["headers"] if name == _HOPS).decode("latin-1")
+        for hop in reversed(hops.split(",")):
+            address = _address(hop) if self._is_trusted(found) else None
             if address is None:
                 break
             found = address
-            if not self._is_trusted(found):
-                break
         return found
 
     def _is_trusted(self, address: str) -> bool:
-        try:
-            found = ipaddress.ip_address(address)
-        except ValueError:
+        if not self._networks:
             return False
-        return any(found in network for network in self._networks)
+        found = read_address(address)
+        return found is not None and any(found in network for network in self._networks)
 
 
 def peer(scope: Scope) -> str:
@@ -103,10 +88,8 @@ def _address(hop: str) -> str | None:
         text = text[1:].partition("]")[0]
     elif text.count(":") == 1:
         text = text.partition(":")[0]
-    try:
-        return str(ipaddress.ip_address(text))
-    except ValueError:
-        return None
+    found = read_address(text)
+    return None if found is None else str(found)
 
 
 _SAFE = frozenset({"GET", "HEAD"})
@@ -142,15 +125,11 @@ class Sessions:
 
     def cookie(self, scope: Scope) -> str | None:
         """The API key in a request's cookie, if there is one."""
-        text = _header(scope, b"cookie")
-        if text is None:
-            return None
         try:
-            found = SimpleCookie(text)
+            held = SimpleCookie(_header(scope, b"cookie") or "").get(self._name(scope))
         except CookieError:
             return None
-        held = found.get(self._name(scope))
-        return held.value if held is not None and held.value else None
+        return held.value or None if held is not None else None
 
     def _is_secure(self, scope: Scope) -> bool:
         """Whether the browser speaks HTTPS, with us or with a proxy that we trust."""
@@ -246,12 +225,8 @@ class Authentication:
     def _allows(self, name: str) -> bool:
         if name in self._hosts:
             return True
-        address = name[1:-1] if name.startswith("[") and name.endswith("]") else name
-        try:
-            found = ipaddress.ip_address(address)
-        except ValueError:
-            return False
-        return found.is_loopback or not self._loopback
+        found = read_address(name[1:-1] if name.startswith("[") and name.endswith("]") else name)
+        return found is not None and (found.is_loopback or not self._loopback)
 
     async def look(self) -> None:
         """Read the keys again; all callers with an unknown key share one read."""
@@ -266,7 +241,7 @@ class Authentication:
         self._looked = monotonic()
         await self._read()
 
-    def _sent(self, scope: Scope) -> str | None:
+    def sent(self, scope: Scope) -> str | None:
         """The key that came with a request: in its header or, where keys are needed, in a cookie."""
         header = _bearer(scope)
         return self.sessions.key_of(scope) if header is None and self._keyring.needed else header
@@ -277,27 +252,20 @@ class Authentication:
         header = _bearer(scope)
         sent = scope.get(CLAIMED) or (self.sessions.cookie(scope) if header is None else header)
         known = self._keyring.known(sent) if sent else None
-        if known is not None:
-            return Source(status, address, known.recorded)
-        return Source(status, address, key=self._keyring.id_of(sent))
-
-    async def who(self, scope: Scope) -> Identity | None:
-        """Who calls, if that is known."""
-        return await self._known(self._sent(scope))
+        if known is None:
+            return Source(status, address, key=self._keyring.id_of(sent))
+        return Source(status, address, known.recorded)
 
     def knows(self, scope: Scope) -> bool:
         """Whether the caller's key is still valid, as of the last read."""
-        return self._keyring.known(self._sent(scope)) is not None
+        return self._keyring.known(self.sent(scope)) is not None
 
-    async def opens(self, key: str) -> bool:
-        """Whether an API key is good for anything."""
-        return await self._known(key) is not None
-
-    async def _known(self, sent: str | None) -> Identity | None:
-        identity = self._keyring.known(sent)
-        if identity is None and self._keyring.may_be_new(sent):
+    async def known(self, key: str | None) -> Identity | None:
+        """Who comes with an API key; it may be newer than the last read."""
+        identity = self._keyring.known(key)
+        if identity is None and self._keyring.may_be_new(key):
             await self.look()
-            identity = self._keyring.known(sent)
+            identity = self._keyring.known(key)
         return identity
 
     def identify(self, scope: Scope, route: Route, *, looked: bool = False) -> Identity | None:
@@ -307,7 +275,7 @@ class Authentication:
         """
         if route.need is Need.NOTHING:
             return LOCAL
-        sent = self._sent(scope)
+        sent = self.sent(scope)
         identity = self._keyring.known(sent)
         if identity is None:
             if looked or not self._keyring.may_be_new(sent):

@@ -7,19 +7,18 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import parse_qsl
 
 import msgspec
 
 from windlass.duration import parse_duration
 from windlass.errors import AmbiguousKey, InvalidValue, JobNotFound, must_be
 from windlass.job import Job
+from windlass.ops.actions import Need
 from windlass.server import problems
 from windlass.server.connection import connection_of
 from windlass.server.forms import MOST_PROBLEMS, decode
-from windlass.server.identity import Need
 from windlass.server.limits import Doing
-from windlass.server.problems import Problem
+from windlass.server.problems import CLOSE, Problem
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope
@@ -41,7 +40,6 @@ _STRANGERS_BODY_SECONDS = 5.0
 _BODY_RATE = 2**20
 _LONGEST_WAIT = 60.0
 _REQUEST_ID = 32
-_CLOSE = {b"connection": b"close"}
 # The bodies of all requests together, before they are answered.
 MOST_BODY_BYTES = 256 * 2**20
 
@@ -52,8 +50,6 @@ class Call:
     __slots__ = (
         "_doing",
         "_headers",
-        "_held",
-        "_query",
         "_receive",
         "connection",
         "identity",
@@ -61,6 +57,7 @@ class Call:
         "path",
         "route",
         "scope",
+        "size",
     )
 
     def __init__(
@@ -79,10 +76,10 @@ class Call:
         self.parts = parts
         self.connection = connection_of(scope)
         self._receive = receive
-        self._held = 0
+        # How many bytes of its body have been read.
+        self.size = 0
         self._doing: Doing | None = None
         self._headers: dict[bytes, bytes] | None = None
-        self._query: dict[str, list[str]] | None = None
 
     # --- what was sent ---
 
@@ -92,7 +89,12 @@ class Call:
             # From the back: of two, the first counts.
             self._headers = dict(reversed(self.scope["headers"]))
         value = self._headers.get(name)
-        return None if value is None else _text(value)
+        if value is None:
+            return None
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return value.decode("latin-1")
 
     @property
     def address(self) -> str:
@@ -124,15 +126,16 @@ class Call:
             for line in lines:
                 index = len(found) + len(refused)
                 if len(line) > longest:
-                    raise _line_too_long(index, longest)
+                    raise _too_large(f"line {index + 1}", longest, index=index)
                 try:
                     found.append(decode(kind, line))
                 except InvalidValue as error:
                     refused.append(problems.of(error, index=index, line=True))
             if len(found) + len(refused) + bool(more and rest.strip()) > most:
-                raise Problem(413, "too-large", f"the body must be at most {most} lines", headers=_CLOSE)
+                raise _too_large("the body", most, "lines")
             if len(rest) > longest:
-                raise _line_too_long(len(found) + len(refused), longest)
+                index = len(found) + len(refused)
+                raise _too_large(f"line {index + 1}", longest, index=index)
         if refused:
             raise problems.together(refused)
         if not found:
@@ -174,7 +177,7 @@ class Call:
     def _check_length(self) -> None:
         length = self.header(b"content-length")
         if length is not None and length.isdecimal() and int(length) > self.route.body_limit:
-            raise _too_large(self.route.body_limit)
+            raise _too_large("the body", self.route.body_limit)
 
     @asynccontextmanager
     async def _receiving(self) -> AsyncIterator[None]:
@@ -188,34 +191,28 @@ class Call:
                 yield
         except TimeoutError:
             detail = f"the body was not complete within {seconds:g} s"
-            raise Problem(408, "too-slow", detail, headers=_CLOSE) from None
+            raise Problem(408, "too-slow", detail, headers=CLOSE) from None
         self.begin(Doing.WORKING)
 
     def _check_nothing_skipped(self) -> None:
         """The body of a request that asks for another protocol never comes: it must not seem to be empty."""
         if self.header(b"content-length") not in (None, "0") or self.header(b"transfer-encoding") is not None:
             detail = "there is no other protocol than HTTP/1.1 here: send a body without Upgrade"
-            raise Problem(400, "no-upgrade", detail, headers=_CLOSE)
+            raise Problem(400, "no-upgrade", detail, headers=CLOSE)
 
     def _hold(self, size: int) -> None:
         """Count a piece of the body: too much of this one, or of those of all requests, is refused."""
-        if self._held + size > self.route.body_limit:
-            raise _too_large(self.route.body_limit)
-        self._held += size
+        if self.size + size > self.route.body_limit:
+            raise _too_large("the body", self.route.body_limit)
+        self.size += size
         self.parts.body_bytes += size
         if self.parts.body_bytes > MOST_BODY_BYTES:
-            headers = {b"retry-after": b"1", b"connection": b"close"}
-            raise Problem(503, "too-busy", "too much is being sent at once", headers=headers)
-
-    @property
-    def size(self) -> int:
-        """How large its body is, once that has been read."""
-        return self._held
+            raise Problem(503, "too-busy", "too much is being sent at once", again=1, headers=CLOSE)
 
     def let_go(self) -> None:
         """The request is answered: it takes no memory and no place any more."""
-        self.parts.body_bytes -= self._held
-        self._held = 0
+        self.parts.body_bytes -= self.size
+        self.size = 0
         if self._doing is not None:
             self.parts.requests.leave(self._doing, self.identity.key_id)
             self._doing = None
@@ -255,57 +252,6 @@ class Call:
         """Whether the caller has hung up, or has sent its next request already."""
         return self.connection.closed or self.connection.followed
 
-    # --- the query ---
-
-    @property
-    def query(self) -> dict[str, list[str]]:
-        """The query's values by name; one that the route does not know is refused."""
-        if self._query is None:
-            self._query = self._read_query()
-        return self._query
-
-    def one(self, name: str) -> str | None:
-        """A value that may be given once."""
-        values = self.query.get(name, [])
-        if len(values) > 1:
-            raise must_be(name, ", ".join(values), "given once")
-        return values[0] if values else None
-
-    def many(self, name: str) -> tuple[str, ...]:
-        """Values that may be repeated, or separated by commas."""
-        return tuple(part for value in self.query.get(name, []) for part in value.split(",") if part)
-
-    def whole(self, name: str, default: int, least: int, most: int) -> int:
-        """A whole number within bounds."""
-        text = self.one(name)
-        if text is None:
-            return default
-        if not (text.isascii() and text.isdecimal() and least <= int(text) <= most):
-            raise must_be(name, text, f"a whole number between {least} and {most}")
-        return int(text)
-
-    def wait(self) -> float:
-        """How many seconds the caller wants to wait."""
-        text = self.one("wait")
-        return 0.0 if text is None else read_wait(text)
-
-    def _read_query(self) -> dict[str, list[str]]:
-        raw: bytes = self.scope["query_string"]
-        found: dict[str, list[str]] = {}
-        try:
-            pairs = parse_qsl(
-                raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=100
-            )
-        except ValueError:
-            raise must_be("query", raw.decode("latin-1"), "text in UTF-8, percent-encoded") from None
-        for name, value in pairs:
-            if name not in self.route.query:
-                raise must_be("query", name, _one_of(self.route.query))
-            if "\0" in value:
-                raise must_be(name, value, "without NUL")
-            found.setdefault(name, []).append(value)
-        return found
-
     # --- what is done ---
 
     async def run(self, verb: Callable[..., T], /, *args: Any, **options: Any) -> T:
@@ -313,9 +259,9 @@ class Call:
         async with self.parts.turns.turn(self.identity.key_id):
             return await self.parts.run_for(self.is_gone, verb, *args, **options)
 
-    def ops(self, form: msgspec.Struct) -> Ops:
+    def ops(self, form: msgspec.Struct | None) -> Ops:
         """The operator's verbs in the caller's name; one job meets the same request once."""
-        return self.parts.ops(self.identity, self._request_id(form))
+        return self.parts.ops(self.identity, "" if form is None else self._request_id(form))
 
     def request_key(self) -> str | None:
         """The request's Idempotency-Key, if it has one; two different ones are refused."""
@@ -335,10 +281,10 @@ class Call:
         request = msgspec.json.encode([self.identity.name, self.route.name, key, form])
         return sha256(request).hexdigest()[:_REQUEST_ID]
 
-    async def job(self) -> Job:
+    async def job(self, tenant: str | None) -> Job:
         """The job that the path names, by id or key; jobs that the caller may not see are not there."""
         name, who = self.path["id"], self.identity
-        tenant = who.tenant if self.one("tenant") is None else self.one("tenant")
+        tenant = who.tenant if tenant is None else tenant
         caller = None if who.may(Need.SEE) else who.name
         found = await self.run(self.parts.store.named, name, caller=caller, tenant=tenant)
         jobs = [job for job in found if who.sees(job)]
@@ -349,34 +295,17 @@ class Call:
         return jobs[0]
 
 
-def _text(value: bytes) -> str:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value.decode("latin-1")
-
-
 class HungUp(Exception):
     """The caller has hung up: no answer can be sent."""
 
 
-def _line_too_long(index: int, longest: int) -> Problem:
-    detail = f"line {index + 1} must be at most {longest} bytes"
-    return Problem(413, "too-large", detail, index=index, headers=_CLOSE)
-
-
-def read_wait(value: str | float) -> float:
+def read_wait(value: str | float, field: str = "wait") -> float:
     """How many seconds a caller wants to wait, at most a minute."""
-    seconds = parse_duration(value, "wait").total_seconds()
+    seconds = parse_duration(value, field).total_seconds()
     if seconds > _LONGEST_WAIT:
-        raise must_be("wait", value, f"at most {_LONGEST_WAIT:g}s")
+        raise must_be(field, value, f"at most {_LONGEST_WAIT:g}s")
     return seconds
 
 
-def _too_large(most: int) -> Problem:
-    detail = f"the body must be at most {most} bytes"
-    return Problem(413, "too-large", detail, headers=_CLOSE)
-
-
-def _one_of(names: Mapping[str, str]) -> str:
-    return "one of " + ", ".join(names) if names else "left out: this route takes no query parameters"
+def _too_large(what: str, most: int, unit: str = "bytes", **facts: Any) -> Problem:
+    return Problem(413, "too-large", f"{what} must be at most {most} {unit}", headers=CLOSE, **facts)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from windlass.server.reply import Reply
+from windlass.server.routes import Reply
 
 if TYPE_CHECKING:
     from starlette.types import Scope, Send

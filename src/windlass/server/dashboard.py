@@ -11,11 +11,11 @@ from importlib.resources.abc import Traversable
 
 import msgspec
 
+from windlass.ops.actions import Need
 from windlass.server import authentication
 from windlass.server.call import Call
-from windlass.server.identity import Need, refusal
-from windlass.server.reply import Reply
-from windlass.server.routes import Route
+from windlass.server.identity import refusal
+from windlass.server.routes import Reply, Route
 
 _KINDS = {
     ".html": b"text/html; charset=utf-8",
@@ -40,37 +40,23 @@ class LoginForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     key: str
 
 
-class SessionDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Who looks, what they may do, and what their page must send along."""
-
-    # Whether an API key is needed here at all ...
-    locked: bool
-    # ... and whether the caller came with one that opens the door.
-    known: bool
-    name: str | None
-    may: list[Need]
-    tenant: str | None
-    token: str | None
-    version: str
-
-
 async def show_session(call: Call) -> Reply:
     """Who looks, and what they may do."""
-    who = await call.parts.authentication.who(call.scope)
-    locked = call.parts.keyring.needed
-    key = call.parts.authentication.sessions.key_of(call.scope) if locked else None
-    return Reply(
-        200,
-        SessionDocument(
-            locked=locked,
-            known=who is not None,
-            name=None if who is None else who.shown,
-            may=[] if who is None else [need for need in Need if who.may(need)],
-            tenant=None if who is None else who.tenant,
-            token=None if who is None or key is None else authentication.token_for(key),
-            version=version("windlass"),
-        ),
-    )
+    door, locked = call.parts.authentication, call.parts.keyring.needed
+    who = await door.known(door.sent(call.scope))
+    key = door.sessions.key_of(call.scope) if locked else None
+    session = {
+        # Whether an API key is needed here at all, and whether the caller came with one that opens the door.
+        "locked": locked,
+        "known": who is not None,
+        "name": None if who is None else who.shown,
+        "may": [need for need in Need if who is not None and who.may(need)],
+        "tenant": None if who is None else who.tenant,
+        # What the page must send along with whatever changes something.
+        "token": authentication.token_for(key) if who is not None and key is not None else None,
+        "version": version("windlass"),
+    }
+    return Reply(200, session)
 
 
 async def log_in(call: Call) -> Reply:
@@ -79,10 +65,10 @@ async def log_in(call: Call) -> Reply:
     log_ins, address = call.parts.log_ins, call.address
     log_ins.spend(address)
     key = (await call.body(LoginForm)).key.strip()
-    if not key.isascii() or not await call.parts.authentication.opens(key):
+    if not key.isascii() or await call.parts.authentication.known(key) is None:
         call.scope[authentication.CLAIMED] = key
         raise refusal(key)
-    log_ins.give_back(address)
+    log_ins.spend(address, -1)
     cookie = call.parts.authentication.sessions.begin(call.scope, key)
     return Reply(200, {"ok": True}, headers={b"set-cookie": cookie})
 
@@ -119,7 +105,7 @@ def _file(path: str, body: bytes) -> Route:
 
 
 # Apart from the API's: they are no part of its contract.
-ROUTES = (
+PAGES = (
     _page(method="GET", path="/session", answer=show_session, summary="Who looks"),
     _page(method="POST", path="/login", answer=log_in, summary="Begin a session"),
     _page(method="POST", path="/logout", answer=log_out, summary="End a session"),

@@ -1,4 +1,4 @@
-"""Read the body of a request into a form, and report every problem in it.
+"""Read the body of a request into a form, and its query; report every problem in them.
 
 msgspec stops at the first problem. A body that it refuses is read once more, part by part.
 """
@@ -8,67 +8,56 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from datetime import datetime, timedelta
+from enum import StrEnum
+from itertools import islice
+from typing import Any, TypeVar, get_args, get_origin
+from urllib.parse import parse_qsl
 
 import msgspec
-from msgspec import inspect
 
+from windlass.checks import InvalidValues, Problems, read_moment
+from windlass.duration import parse_duration
 from windlass.errors import InvalidValue, must_be
-from windlass.server.schemas import CHECK, END
+from windlass.job import LATEST
+from windlass.ops.actions import Parameter
+from windlass.ops.document import CHECK, END
+from windlass.payload import parse
+from windlass.server.schemas import NOTHING
 
 S = TypeVar("S", bound=msgspec.Struct)
+Schema = Mapping[str, Any]
 _MEMBER = re.compile(rb'"([a-z_]+)"\s*:')
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 # How many problems of one request are reported.
 MOST_PROBLEMS = 100
 
 
-class InvalidForm(InvalidValue):
-    """A body with several problems; it reads as the first of them."""
-
-    def __init__(self, problems: list[InvalidValue]) -> None:
-        first = problems[0]
-        self.problems = problems
-        super().__init__(str(first), field=first.field, value=first.value, allowed=first.allowed)
-
-
-class Missing(InvalidValue):
-    """A field that must be there and is not; it has no value to show."""
-
-    def __init__(self, field: str) -> None:
-        super().__init__(f"{field} is missing; it must be given", field=field, value=None, allowed="given")
-
-
-class Twice(InvalidValue):
-    """A member that an object has twice: which one is meant?"""
-
-    def __init__(self, field: str) -> None:
-        message = f"{field} is given twice; it must be given once"
-        super().__init__(message, field=field, value=None, allowed="given once")
-
-
 def decode(kind: type[S], data: bytes) -> S:
-    """A document of that form; InvalidValue or InvalidForm say what is wrong with it."""
+    """A document of that form; InvalidValue or InvalidValues say what is wrong with it."""
     try:
-        found = msgspec.json.decode(data, type=kind)
-    except msgspec.ValidationError:
-        problems = _first_problems(kind, data)
-        raise problems[0] if len(problems) == 1 else InvalidForm(problems) from None
+        try:
+            found = msgspec.json.decode(data, type=kind)
+        except msgspec.ValidationError:
+            # What comes behind the first wrong value may be no JSON at all.
+            msgspec.json.decode(data, type=msgspec.Raw)
+            problems = list(islice(_problems(kind, data, ""), MOST_PROBLEMS))
+            raise problems[0] if len(problems) == 1 else InvalidValues(problems) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _not_json(data, error) from None
+        why = "half a character, such as \\ud800" if _HALF.search(data) else str(error)
+        raise must_be("body", data.decode(errors="replace"), f"valid JSON ({why})") from None
     names = _MEMBER.findall(data)
     if len(set(names)) < len(names):
         # Most often one of them is in the payload, or in another job.
         twin = _twin(json.loads(data, object_pairs_hook=_Members))
         if twin is not None:
-            raise Twice(twin)
+            raise _wrong(twin, "given twice", "given once")
     return found
 
 
-def _not_json(data: bytes, error: Exception) -> InvalidValue:
-    why = "half a character, such as \\ud800" if _HALF.search(data) else str(error)
-    return must_be("body", data.decode(errors="replace"), f"valid JSON ({why})")
+def _wrong(field: str, fault: str, allowed: str) -> InvalidValue:
+    message = f"{field} is {fault}; it must be {allowed}"
+    return InvalidValue(message, field=field, value=None, allowed=allowed)
 
 
 class _Members(list[tuple[str, Any]]):
@@ -91,25 +80,15 @@ def _twin(value: Any, path: str = "") -> str | None:
 # --- every problem of a body --------------------------------------------------------------------
 
 
-def _first_problems(kind: type[msgspec.Struct], data: bytes) -> list[InvalidValue]:
-    """What is wrong with a body, in the order of the form's fields."""
-    try:
-        msgspec.json.decode(data, type=msgspec.Raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        # What comes behind the first wrong value is no JSON at all.
-        return [_not_json(data, error)]
-    found = _problems(kind, data, "")
-    return [problem for problem, _ in zip(found, range(MOST_PROBLEMS), strict=False)]
-
-
 def _problems(kind: Any, data: bytes, path: str) -> Iterator[InvalidValue]:
     """What is wrong with a part of a body, at a path such as jobs[3].priority."""
-    inside = _problems_inside(kind, data, path)
+    each = Parameter.of(path, kind, None)
+    inside = _problems_inside(each.base, data, path)
     first = next(inside, None)
     try:
         found = msgspec.json.decode(data, type=kind)
         if first is None and found is not None:
-            for check in _checks(kind):
+            for check in checks_of(each.notes):
                 check(found, path)
     except msgspec.ValidationError:
         # If all of its parts are right, it is wrong as a whole.
@@ -122,17 +101,15 @@ def _problems(kind: Any, data: bytes, path: str) -> Iterator[InvalidValue]:
 
 
 def _problems_inside(kind: Any, data: bytes, path: str) -> Iterator[InvalidValue]:
-    for each in _kinds(kind):
-        if isinstance(each, type) and issubclass(each, msgspec.Struct):
-            members = _read(data, dict[str, msgspec.Raw])
-            yield from () if members is None else _problems_of_members(each, members, path)
-        elif get_origin(each) in (tuple, list, Sequence):
-            values = _read(data, list[msgspec.Raw])
-            for index, value in enumerate(values or ()):
-                yield from _problems(get_args(each)[0], bytes(value), f"{path}[{index}]")
-        elif get_origin(each) in (dict, Mapping):
-            for name, value in (_read(data, dict[str, msgspec.Raw]) or {}).items():
-                yield from _problems(get_args(each)[1], bytes(value), f"{path}.{name}")
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        members = _read(data, dict[str, msgspec.Raw])
+        yield from () if members is None else _problems_of_members(kind, members, path)
+    elif get_origin(kind) in (tuple, list, Sequence):
+        for index, value in enumerate(_read(data, list[msgspec.Raw]) or ()):
+            yield from _problems(get_args(kind)[0], bytes(value), f"{path}[{index}]")
+    elif get_origin(kind) in (dict, Mapping):
+        for name, value in (_read(data, dict[str, msgspec.Raw]) or {}).items():
+            yield from _problems(get_args(kind)[1], bytes(value), f"{path}.{name}")
 
 
 def _problems_of_members(
@@ -144,27 +121,16 @@ def _problems_of_members(
         if name in members:
             yield from _problems(field.type, bytes(members[name]), place)
         elif field.required:
-            yield Missing(place)
+            yield _wrong(place, "missing", "given")
     for name, value in members.items():
         if name not in fields:
             place = f"{path}.{name}".removeprefix(".")
             yield must_be(place, _sent(value), "left out: there is no such field")
 
 
-def _kinds(kind: Any) -> list[Any]:
-    """The types that a value may be of."""
-    if get_origin(kind) is Annotated:
-        return _kinds(get_args(kind)[0])
-    if get_origin(kind) in (Union, UnionType):
-        return [each for one in get_args(kind) for each in _kinds(one)]
-    return [kind]
-
-
-def _checks(kind: Any) -> tuple[Callable[[Any, str], object], ...]:
-    """What reads a value of a type, where its form alone does not say that it is right."""
-    if get_origin(kind) in (Union, UnionType):
-        return tuple(check for each in get_args(kind) for check in _checks(each))
-    known = (getattr(each, "extra", None) or {} for each in getattr(kind, "__metadata__", ()))
+def checks_of(notes: Sequence[Any]) -> tuple[Callable[[Any, str], Any], ...]:
+    """What reads a value, among the annotations of its type."""
+    known = (getattr(each, "extra", None) or {} for each in notes)
     return tuple(each[CHECK] for each in known if CHECK in each)
 
 
@@ -190,83 +156,120 @@ def _sent(data: bytes | msgspec.Raw) -> Any:
     return json.loads(text) if text.startswith('"') else _Sent(text)
 
 
+# --- the values of parameters ---------------------------------------------------------------------
+
+
+def read_query(known: Sequence[Parameter], raw: bytes) -> dict[str, Any]:
+    """What a query says, by parameter; a refusal lists every problem in it."""
+    if not raw:
+        return {}
+    fields = {each.field: each for each in known}
+    try:
+        pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=100)
+    except ValueError:
+        raise must_be("query", raw.decode("latin-1"), "text in UTF-8, percent-encoded") from None
+    sent: dict[str, list[str]] = {}
+    problems, found = Problems(), {}
+    for name, value in pairs:
+        with problems:
+            if name not in fields:
+                raise must_be("query", name, _one_name_of(fields))
+            if "\0" in value:
+                raise must_be(name, value, "without NUL")
+            sent.setdefault(name, []).append(value)
+    for name, values in sent.items():
+        with problems:
+            found[fields[name].name] = _queried(fields[name], values)
+    problems.check()
+    return found
+
+
+def _one_name_of(fields: Mapping[str, Parameter]) -> str:
+    return "one of " + ", ".join(fields) if fields else "left out: this route takes no query parameters"
+
+
+def _queried(each: Parameter, values: list[str]) -> Any:
+    value: Any = values
+    if each.base == Sequence[str]:
+        value = tuple(part for text in values for part in text.split(",") if part)
+    elif each.base != list[str]:
+        if len(values) > 1:
+            raise must_be(each.field, ", ".join(values), "given once")
+        value = _single(each, values[0])
+    for check in checks_of(each.notes):
+        value = check(value, each.field)
+    return value
+
+
+def _single(each: Parameter, text: str) -> Any:
+    if each.base is int:
+        least, most = int(each.bounds.ge or 0), int(each.bounds.le or 0)
+        if not (text.isascii() and text.isdecimal() and least <= int(text) <= most):
+            raise must_be(each.field, text, f"a whole number between {least} and {most}")
+        return int(text)
+    if isinstance(each.base, type) and issubclass(each.base, StrEnum):
+        if text not in set(each.base):
+            raise must_be(each.field, text, "one of " + ", ".join(each.base))
+        return each.base(text)
+    return read_value(each, text)
+
+
+def read_value(each: Parameter, value: Any) -> Any:
+    """The value of a parameter: texts such as 10m and dates alone will do, as on the command line."""
+    if isinstance(value, msgspec.Raw):
+        return None if value == NOTHING else parse(bytes(value), each.field)
+    if value is not None and each.base is timedelta:
+        return parse_duration(value, each.field, LATEST)
+    return read_moment(value, each.field) if value is not None and each.base is datetime else value
+
+
 # --- what is allowed, in words ------------------------------------------------------------------
 
 
 def allowed(kind: Any) -> str:
     """What a value of this type may be."""
-    return _words(inspect.type_info(kind))
+    schema = msgspec.json.schema(kind)
+    return words(schema, schema.get("$defs", {}))
 
 
-def _words(node: Any) -> str:
-    described = _described(node)
-    if described is not None:
-        return described
-    words = [_WORDS[type(each)](each) for each in _nodes(node) if type(each) in _WORDS]
-    return " or ".join(words) or "what the API's contract says"
+def words(schema: Schema, components: Mapping[str, Schema]) -> str:
+    """What a JSON Schema allows, without null: that is the same as left out."""
+    if "$ref" in schema:
+        schema = components[schema["$ref"].rpartition("/")[2]]
+    options = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]
+    # Durations and times are described by their type: neither a number nor a text says enough.
+    for text in (each.get("description", "") for each in (schema, *options)):
+        if text.startswith(("A duration", "A time")):
+            return f"{text[0].lower()}{text[1:].rstrip('.')}"
+    if options:
+        return " or ".join(words(each, components) for each in options)
+    if "enum" in schema:
+        return "one of " + ", ".join(str(each) for each in schema["enum"] if each is not None)
+    kind = _KINDS.get(schema.get("type", ""), "what the API's contract says")
+    return f"{kind}{_bounds(schema)}"
 
 
-def _nodes(node: Any) -> list[Any]:
-    """The types that a value may be of, without null: that is the same as left out."""
-    if isinstance(node, inspect.Metadata):
-        return _nodes(node.type)
-    if isinstance(node, inspect.UnionType):
-        return [kind for each in node.types for kind in _nodes(each)]
-    return [] if isinstance(node, inspect.NoneType) else [node]
-
-
-def _described(node: Any) -> str | None:
-    """Durations and times are described by their type: neither a number nor a text says enough."""
-    if isinstance(node, inspect.UnionType):
-        return next((words for each in node.types if (words := _described(each)) is not None), None)
-    description = (getattr(node, "extra_json_schema", None) or {}).get("description", "")
-    if description.startswith(("A duration", "A time")):
-        return f"{description[0].lower()}{description[1:].rstrip('.')}"
-    return None
-
-
-def _whole(node: inspect.IntType | inspect.FloatType) -> str:
-    what = "a whole number" if isinstance(node, inspect.IntType) else "a number"
-    least, most = node.ge, node.le
+def _bounds(schema: Schema) -> str:
+    least, most = schema.get("minimum"), schema.get("maximum")
     if least is not None and most is not None:
-        return f"{what} between {least} and {most}"
-    more = [] if node.gt is None else [f"more than {node.gt}"]
-    more += [] if least is None else [f"at least {least}"]
-    more += [] if most is None else [f"at most {most}"]
-    return " of ".join([what, " and ".join(more)]) if more else what
+        return f" between {least} and {most}"
+    told = [f"{word} {schema[name]}" for name, word in _BOUNDS.items() if name in schema]
+    if told:
+        return f" of {' and '.join(told)}"
+    unit, what = ("Items", "values") if schema.get("type") == "array" else ("Length", "characters")
+    least, most = schema.get(f"min{unit}", 0), schema.get(f"max{unit}")
+    size = (
+        f" of {least} to {most} {what}" if most is not None else f" of {least} or more {what}" * bool(least)
+    )
+    return f"{size} that matches {schema['pattern'].removesuffix(END)}$" if "pattern" in schema else size
 
 
-def _text(node: inspect.StrType) -> str:
-    words = f"a string{_length(node, 'characters')}"
-    return words if node.pattern is None else f"{words} that matches {node.pattern.removesuffix(END)}$"
-
-
-def _list(node: Any) -> str:
-    return f"a list{_length(node, 'values')}"
-
-
-def _length(node: Any, what: str) -> str:
-    least, most = node.min_length, node.max_length
-    if most is not None:
-        return f" of {least or 0} to {most} {what}"
-    return "" if not least else f" of {least} or more {what}"
-
-
-def _one_of(node: inspect.LiteralType | inspect.EnumType) -> str:
-    if isinstance(node, inspect.LiteralType):
-        return "one of " + ", ".join(map(str, node.values))
-    return "one of " + ", ".join(str(each.value) for each in node.cls)
-
-
-_WORDS: dict[type, Any] = {
-    inspect.BoolType: lambda _: "true or false",
-    inspect.IntType: _whole,
-    inspect.FloatType: _whole,
-    inspect.StrType: _text,
-    inspect.LiteralType: _one_of,
-    inspect.EnumType: _one_of,
-    inspect.ListType: _list,
-    inspect.VarTupleType: _list,
-    inspect.StructType: lambda _: "an object",
-    inspect.DictType: lambda _: "an object",
+_BOUNDS = {"exclusiveMinimum": "more than", "minimum": "at least", "maximum": "at most"}
+_KINDS = {
+    "boolean": "true or false",
+    "integer": "a whole number",
+    "number": "a number",
+    "string": "a string",
+    "array": "a list",
+    "object": "an object",
 }

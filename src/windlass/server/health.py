@@ -11,13 +11,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+import msgspec
+
 from windlass.errors import StoreError, StoreUnavailable
+from windlass.ops.actions import Need
 from windlass.server import problems
 from windlass.server.call import Call
-from windlass.server.identity import Need
-from windlass.server.reply import Reply
-from windlass.server.routes import Answer, Route
-from windlass.server.schemas.stats import HealthDocument
+from windlass.server.routes import Answer, Reply, route
 
 log = logging.getLogger("windlass.server")
 
@@ -121,6 +121,18 @@ class Availability:
 _PATIENCE_SECONDS = 2.0
 
 
+class HealthDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether all is well."""
+
+    ok: bool
+    store: str
+
+
+def _probe(path: str, summary: str, *statuses: int) -> Callable[[Answer], Answer]:
+    return route(f"GET {path}", summary, dict.fromkeys(statuses, HealthDocument), need=Need.NOTHING)
+
+
+@_probe("/health", "Whether the store can be reached", 200, 503)
 async def health(call: Call) -> Reply:
     """200 if the store answers and the server is not stopping, else 503."""
     if call.parts.stopping.is_set():
@@ -137,29 +149,13 @@ async def health(call: Call) -> Reply:
     return Reply(200, HealthDocument(ok=True, store="answers"))
 
 
+@_probe("/health/ready", "Whether requests can be served", 200, 503)
 async def ready(call: Call) -> Reply:
     """200 if requests can be served: the store answers, and the server is not stopping."""
     return await health(call)
 
 
+@_probe("/health/live", "Whether the server answers at all", 200)
 async def live(_: Call) -> Reply:
     """200 as long as the process answers at all."""
     return Reply(200, HealthDocument(ok=True, store="not asked"))
-
-
-def _route(path: str, answer: Answer, summary: str, *statuses: int) -> Route:
-    return Route(
-        method="GET",
-        path=path,
-        answer=answer,
-        need=Need.NOTHING,
-        summary=summary,
-        gives=dict.fromkeys(statuses, HealthDocument),
-    )
-
-
-ROUTES = (
-    _route("/health", health, "Whether the store can be reached", 200, 503),
-    _route("/health/live", live, "Whether the server answers at all", 200),
-    _route("/health/ready", ready, "Whether requests can be served", 200, 503),
-)

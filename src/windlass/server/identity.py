@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import cache
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,21 +17,15 @@ from windlass.observe.exposition import shown_services
 from windlass.ops import access as keys
 from windlass.ops.access import Role
 from windlass.ops.actions import Need
-from windlass.payload import parse
 from windlass.registry import SHELL
 from windlass.server.problems import Problem
-from windlass.server.schemas import NOTHING
 from windlass.store.access import ApiKey
 from windlass.store.history import OTHER
 from windlass.store.jobs import Filter
-from windlass.store.operations import Operation
 
 if TYPE_CHECKING:
     from windlass.server.call import Call
     from windlass.store.store import Store
-
-__all__ = ["LOCAL", "Identity", "Need"]
-
 
 _MAY: dict[Role, frozenset[Need]] = {
     Role.PRODUCER: frozenset({Need.PRODUCE, Need.LOOK, Need.ACT}),
@@ -132,17 +126,17 @@ class Keyring:
         """The caller with this key, as of the last read."""
         if not self.needed and text is None:
             return LOCAL
-        parts = keys.split(text or "")
-        found = self._keys.get(parts[0]) if parts else None
-        if parts is None or found is None or not keys.opens(found[0], parts[1], self._now()):
+        key_id, secret = keys.split(text or "")
+        found = self._keys.get(key_id)
+        if found is None or not keys.opens(found[0], secret, self._now()):
             return None
-        self._used.add(found[0].id)
+        self._used.add(key_id)
         return found[1]
 
     def id_of(self, text: str | None) -> str | None:
         """The id of the key that a caller claims to have, if there is such a key."""
-        parts = keys.split(text or "")
-        return parts[0] if parts is not None and parts[0] in self._keys else None
+        key_id, _ = keys.split(text or "")
+        return key_id if key_id in self._keys else None
 
     def label(self, who: Identity) -> str:
         """What metrics call a caller: its service, or one name for all beyond the bound; empty: no key."""
@@ -152,8 +146,8 @@ class Keyring:
 
     def may_be_new(self, text: str | None) -> bool:
         """Whether this looks like a key that another look may find."""
-        parts = keys.split(text or "")
-        return parts is not None and parts[0] not in self._keys
+        key_id, _ = keys.split(text or "")
+        return bool(key_id) and key_id not in self._keys
 
     def _now(self) -> datetime:
         moment, seen_at = self._time
@@ -185,17 +179,10 @@ def check_type_allowed(call: Call, job_type: str, index: int | None = None) -> N
     """Refuse who may not say what jobs of a type do: shell commands above all."""
     who = call.identity
     if not who.takes(job_type):
-        raise _not_allowed(who.shown, job_type, index)
+        raise Problem(403, "not-allowed", f"{who.shown} may not use jobs of type {job_type!r}", index=index)
     if job_type == SHELL and not (call.parts.config.shell and (who.key_id is None or SHELL in who.types)):
-        raise _no_shell(index)
-
-
-def sent_payload(call: Call, job_type: str, raw: msgspec.Raw) -> dict[str, Any] | None:
-    """Another payload for a job, if one was sent: as good as a new job, and not for who may not make one."""
-    if raw == NOTHING:
-        return None
-    check_type_allowed(call, job_type)
-    return parse(bytes(raw), "payload")
+        detail = "shell commands need a server with --shell, and a key that is allowed the type shell"
+        raise Problem(403, "not-allowed", detail, index=index)
 
 
 def own(call: Call, where: Filter) -> Filter:
@@ -214,25 +201,3 @@ def check_own_batch(call: Call, batch_id: str) -> None:
         return
     if not call.parts.store.count(own(call, Filter(batch=batch_id)), limit=1):
         raise JobNotFound(batch_id, "batch")
-
-
-def check_own_operation(call: Call) -> Operation:
-    """The operation that the path names; one on the jobs of another tenant is not there."""
-    found = call.parts.ops().operations.show(call.path["id"])
-    if not is_own(call, found):
-        raise JobNotFound(found.id, "operation")
-    return found
-
-
-def is_own(call: Call, operation: Operation) -> bool:
-    """Whether an operation may be shown: one on all jobs is not for a key that belongs to a tenant."""
-    return call.identity.tenant in (None, operation.filter.get("tenant"))
-
-
-def _not_allowed(who: str, job_type: str, index: int | None) -> Problem:
-    return Problem(403, "not-allowed", f"{who} may not use jobs of type {job_type!r}", index=index)
-
-
-def _no_shell(index: int | None) -> Problem:
-    detail = "shell commands need a server with --shell, and a key that is allowed the type shell"
-    return Problem(403, "not-allowed", detail, index=index)

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from windlass import settings
+from windlass.checks import Problems
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue, JobNotFound, LeaseLost, UnknownType, must_be
 from windlass.job import MAX_RESULT, Error, Job, JobState, Keep, Lease, Reason, TypeInfo
+from windlass.ops.actions import Need
 from windlass.ops.document import job_document
 from windlass.outcome import (
     Again,
@@ -43,16 +45,13 @@ from windlass.payload.codec import parse_value
 from windlass.policy import check_in
 from windlass.registry import SHELL
 from windlass.server import problems
+from windlass.server import schemas as forms
 from windlass.server.call import Call, HungUp, read_wait
-from windlass.server.identity import Need
 from windlass.server.limits import Doing
 from windlass.server.problems import Problem
 from windlass.server.remote import belongs_to
-from windlass.server.reply import Reply
-from windlass.server.routes import BATCH_LIMIT, Answer, Route, verb
-from windlass.server.schemas import NOTHING
-from windlass.server.schemas import leases as forms
-from windlass.server.schemas.leases import ClaimForm, SettledDocument, lease_name, lease_span, split_lease
+from windlass.server.routes import BATCH_LIMIT, Reply, route
+from windlass.server.schemas import NOTHING, ClaimForm, SettledDocument, lease_name, lease_span, split_lease
 from windlass.server.waiting import WaitingWorker, happens
 from windlass.spans import LONGEST_DELAY
 from windlass.store.engine import Claimed, Settlement, Want
@@ -119,15 +118,22 @@ _LOOK_SECONDS = 1.0
 _AT_ONCE = timedelta(0)
 # A worker over HTTP does not say what it can read: it is offered whatever others have left.
 _READER = "http"
+# A claim takes whatever is due, of any tenant: all of it is about the whole.
+_work = partial(route, need=Need.WORK)
 # What may be claimed now; asked with every query.
 _Wanting = Callable[[], Want | None]
 
 
+@_work("POST leases", "Claim jobs", forms.ClaimedDocument, takes=ClaimForm)
 async def claim(call: Call) -> Reply:
     """Take due jobs, waiting for some if there are none."""
     form = await call.body(ClaimForm)
-    wait = read_wait(form.wait)
-    lease = lease_span(form.lease)
+    wrong = Problems()
+    with wrong:
+        wait = read_wait(form.wait)
+    with wrong:
+        lease = lease_span(form.lease)
+    wrong.check()
     catalogue, types, row, generation, drain = await call.run(_attend, call, form)
     fence = {"mark": _mark(row, form.request), "generation": generation}
     want = partial(call.parts.flow.want, types, limit=form.limit, worker=row, lease=lease, **fence)
@@ -284,6 +290,14 @@ _LONGEST_TRACEBACK = 8_000
 # --- settling -----------------------------------------------------------------------------------
 
 
+# A result that is too large to be kept must not keep a job from being completed.
+@_work(
+    "POST leases/{lease}/complete",
+    "Say that a job is done",
+    SettledDocument,
+    takes=forms.CompleteForm,
+    body_limit=BATCH_LIMIT,
+)
 async def complete(call: Call) -> Reply:
     """A job is done."""
     form = await call.body(forms.CompleteForm)
@@ -305,6 +319,7 @@ def _returned(result: msgspec.Raw, keep: Keep) -> Returned:
         return Returned(missing=clean(str(error), _LONGEST_MESSAGE))
 
 
+@_work("POST leases/{lease}/fail", "Say that an attempt failed", SettledDocument, takes=forms.FailForm)
 async def fail(call: Call) -> Reply:
     """An attempt failed: another one follows by the type's policy, or none."""
     form = await call.body(forms.FailForm)
@@ -319,6 +334,7 @@ async def fail(call: Call) -> Reply:
     return await _settle(call, lambda _: failed, form.version)
 
 
+@_work("POST leases/{lease}/release", "Give a job back", SettledDocument, takes=forms.ReleaseForm)
 async def release(call: Call) -> Reply:
     """A job is given back; the attempt is not counted."""
     form = await call.body(forms.ReleaseForm)
@@ -346,6 +362,7 @@ async def _settle(
 # --- keeping ------------------------------------------------------------------------------------
 
 
+@_work("POST leases/{lease}/extend", "Keep a job for longer", forms.ExtendedDocument, takes=forms.ExtendForm)
 async def extend(call: Call) -> Reply:
     """A job takes longer; the answer says what an operator asks of it."""
     form = await call.body(forms.ExtendForm)
@@ -357,6 +374,7 @@ async def extend(call: Call) -> Reply:
     return Reply(200, _extended(kept[0]))
 
 
+@_work("POST workers/{id}/beat", "Say that a worker is alive", forms.BeatDocument, takes=forms.BeatForm)
 async def beat(call: Call) -> Reply:
     """A worker is alive, and keeps these leases."""
     form = await call.body(forms.BeatForm)
@@ -409,28 +427,3 @@ async def _lease(call: Call) -> Lease:
     if job.worker is not None and not belongs_to(job.worker, call.identity):
         raise LeaseLost(job_id)
     return Lease(job, token, job.worker or "", job.lease_until or job.updated_at)
-
-
-def _route(path: str, answer: Answer, summary: str, takes: Any, gives: Any, **more: Any) -> Route:
-    # A claim takes whatever is due, of any tenant: all of it is about the whole.
-    return verb(path, answer, summary, takes, {200: gives}, need=Need.WORK, **more)
-
-
-ROUTES = (
-    _route("leases", claim, "Claim jobs", ClaimForm, forms.ClaimedDocument),
-    _route(
-        "leases/{lease}/complete",
-        complete,
-        "Say that a job is done",
-        forms.CompleteForm,
-        SettledDocument,
-        # A result that is too large to be kept must not keep a job from being completed.
-        body_limit=BATCH_LIMIT,
-    ),
-    _route("leases/{lease}/fail", fail, "Say that an attempt failed", forms.FailForm, SettledDocument),
-    _route(
-        "leases/{lease}/extend", extend, "Keep a job for longer", forms.ExtendForm, forms.ExtendedDocument
-    ),
-    _route("leases/{lease}/release", release, "Give a job back", forms.ReleaseForm, SettledDocument),
-    _route("workers/{id}/beat", beat, "Say that a worker is alive", forms.BeatForm, forms.BeatDocument),
-)

@@ -7,18 +7,17 @@ import ipaddress
 import logging
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from enum import StrEnum
+from ipaddress import IPv4Address, IPv6Address
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakValueDictionary
 
 import msgspec
 
-from windlass.errors import StoreError
-from windlass.server import problems
 from windlass.server.identity import Identity
-from windlass.server.problems import Problem
+from windlass.server.problems import CLOSE, Problem
 
 if TYPE_CHECKING:
     from windlass.config import ServerConfig
@@ -90,13 +89,12 @@ class RequestLimits:
     def enter(self, doing: Doing, key: str | None) -> None:
         """Count one more, or refuse it: 429 if its API key has too many, 503 if there are too many in all."""
         bound = self.bounds[doing]
-        headers = {b"retry-after": b"%d" % bound.again}
         if key is not None and self._of_key[doing, key] >= bound.per_key:
             detail = f"this API key has {bound.per_key} {doing} at once already, which is the most: try again"
-            raise Problem(429, "too-many-requests", detail, headers=headers)
+            raise Problem(429, "too-many-requests", detail, again=bound.again)
         if self._all[doing] >= bound.most:
             detail = f"there are {bound.most} {doing} at once already, which is the most: try again"
-            raise Problem(503, "too-busy", detail, headers=headers)
+            raise Problem(503, "too-busy", detail, again=bound.again)
         self.add(doing, key)
 
     def add(self, doing: Doing, key: str | None) -> None:
@@ -120,22 +118,16 @@ class Turns:
     def __init__(self, without_key: int, per_key: int) -> None:
         self._without_key = without_key
         self._per_key = per_key
-        # By key, as long as it asks for something, and for how many things.
-        self._turns: dict[str | None, tuple[asyncio.Semaphore, int]] = {}
+        # By key, as long as it asks for something.
+        self._turns: WeakValueDictionary[str | None, asyncio.Semaphore] = WeakValueDictionary()
 
-    @asynccontextmanager
-    async def turn(self, key: str | None) -> AsyncIterator[None]:
-        """Within the block it is the key's turn."""
-        most = self._without_key if key is None else self._per_key
-        turns, users = self._turns.get(key) or (asyncio.Semaphore(most), 0)
-        self._turns[key] = turns, users + 1
-        try:
-            async with turns:
-                yield
-        finally:
-            turns, users = self._turns.pop(key)
-            if users > 1:
-                self._turns[key] = turns, users - 1
+    def turn(self, key: str | None) -> asyncio.Semaphore:
+        """Within a block of it, it is the key's turn."""
+        found = self._turns.get(key)
+        if found is None:
+            most = self._without_key if key is None else self._per_key
+            found = self._turns[key] = asyncio.Semaphore(most)
+        return found
 
 
 class _Buckets:
@@ -182,44 +174,41 @@ class Rates:
         self._buckets.keep(name, left if missing > 0 else left - count)
         if missing > 0:
             detail = f"{name} may enqueue {rate:g} jobs a second"
-            raise problems.too_many(detail, missing / rate, "rate-limited")
+            raise Problem(429, "rate-limited", detail, again=missing / rate)
 
 
-class Addresses:
+class Addresses(_Buckets):
     """Bounds how often an address may do what needs no key: `most` at once, and one more every `seconds`."""
 
     def __init__(self, what: str, most: int, seconds: float, clock: Callable[[], float] = monotonic) -> None:
+        super().__init__(clock)
         self._what = what
         self._most = most
         self._seconds = seconds
-        self._buckets = _Buckets(clock)
 
-    def spend(self, address: str) -> None:
-        """Count one, or refuse it and close the connection: what else was sent on it is not read."""
-        left = self._left(address)
-        if left < 1:
-            detail = f"too many {self._what} from this address"
-            refused = problems.too_many(detail, (1 - left) * self._seconds, "rate-limited")
-            refused.headers[b"connection"] = b"close"
-            raise refused
-        self._buckets.keep(_network(address), left - 1)
+    def spend(self, address: str, count: int = 1) -> None:
+        """Count one, or refuse it and close the connection; less than none is given back."""
+        network = _network(address)
+        left = self.left(network, self._most, 1 / self._seconds) - count
+        if left < 0:
+            detail, again = f"too many {self._what} from this address", -left * self._seconds
+            raise Problem(429, "rate-limited", detail, again=again, headers=CLOSE)
+        self.keep(network, left)
 
-    def give_back(self, address: str) -> None:
-        """It does not count after all."""
-        self._buckets.keep(_network(address), self._left(address) + 1)
 
-    def _left(self, address: str) -> float:
-        return self._buckets.left(_network(address), self._most, 1 / self._seconds)
+def read_address(text: str) -> IPv4Address | IPv6Address | None:
+    """An IP address; None if it is none."""
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
 
 
 def _network(address: str) -> str:
-    try:
-        found = ipaddress.ip_address(address)
-    except ValueError:
-        return address
-    if found.version == 4:  # noqa: PLR2004 - as it is called
-        return address
-    return str(ipaddress.ip_network((int(found), _NETWORK_BITS), strict=False))
+    found = read_address(address)
+    if isinstance(found, IPv6Address):
+        return str(ipaddress.ip_network((int(found), _NETWORK_BITS), strict=False))
+    return address
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -263,56 +252,29 @@ class Denials:
     def flush(self, *, last: bool = False) -> None:
         """Write a line for each source that is due, as far as the bound allows. Waits for the store."""
         for source, seen in self._due(last=last):
-            log.warning(
-                "server.denied",
-                extra={
-                    "status": source.status,
-                    "address": source.address,
-                    "who": source.who,
-                    "key": source.key,
-                    "count": seen.count,
-                    "route": seen.route,
-                    "why": seen.why,
-                },
+            count, facts = seen.count, {"count": seen.count, "route": seen.route}
+            log.warning("server.denied", extra=msgspec.structs.asdict(source) | facts | {"why": seen.why})
+            facts |= {"status": source.status} | ({} if source.key is None else {"key": source.key})
+            self._store().note_action(
+                "denied", "request", source.address, by=source.who, why=seen.why, after=facts
             )
-            details = {"status": source.status, "count": seen.count, "route": seen.route}
-            if source.key is not None:
-                details["key"] = source.key
-            try:
-                self._store().note_action(
-                    "denied", "request", source.address, by=source.who, why=seen.why, after=details
-                )
-            except StoreError:
-                self._put_back(source, seen)
-                raise
+            with self._lock:
+                # More may have come meanwhile.
+                seen.count -= count
+                seen.reported = self._now()
 
     def _due(self, *, last: bool) -> list[tuple[Source, _Seen]]:
         with self._lock:
             now = self._now()
             lines = self._lines.left("", _BURST, 1 / _SECONDS_PER_LINE)
-            waiting = [
-                (source, seen)
-                for source, seen in self._seen.items()
-                if seen.count and (last or seen.reported is None or now - seen.reported >= _SECONDS_PER_LINE)
-            ]
+            due: list[tuple[Source, _Seen]] = []
+            for source, seen in list(self._seen.items()):
+                quiet = seen.reported is not None and now - seen.reported < _SECONDS_PER_LINE
+                if seen.count and (last or not quiet):
+                    due.append((source, seen))
+                elif not seen.count and not quiet:
+                    del self._seen[source]
             # Sources with the most requests come first, if not all can be reported.
-            waiting.sort(key=lambda each: -each[1].count)
-            due = waiting[: int(lines)]
+            due = sorted(due, key=lambda each: -each[1].count)[: int(lines)]
             self._lines.keep("", lines - len(due))
-            reported = [(source, msgspec.structs.replace(seen)) for source, seen in due]
-            for _, seen in due:
-                seen.count, seen.reported = 0, now
-            self._forget(now)
-            return reported
-
-    def _forget(self, now: float) -> None:
-        """Drop the sources that have been quiet since their last line."""
-        for source, seen in list(self._seen.items()):
-            if not seen.count and seen.reported is not None and now - seen.reported >= _SECONDS_PER_LINE:
-                del self._seen[source]
-
-    def _put_back(self, source: Source, missed: _Seen) -> None:
-        with self._lock:
-            seen = self._seen.setdefault(source, _Seen())
-            seen.count += missed.count
-            seen.route, seen.why, seen.reported = missed.route, missed.why, None
+            return due

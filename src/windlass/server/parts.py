@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from windlass.clock import SystemClock
 from windlass.config import ServerConfig
-from windlass.errors import Refused, StoreError, StoreUnavailable
+from windlass.errors import Refused, StoreError
 from windlass.ops import Ops
 from windlass.ops.carrier import Carrier
 from windlass.ops.overview import Counting
@@ -20,9 +20,9 @@ from windlass.queue import Queue
 from windlass.server.alarm import Alarm
 from windlass.server.authentication import Authentication, Proxies
 from windlass.server.connection import Connections
+from windlass.server.group_commit import RequestGroups
 from windlass.server.health import Availability
 from windlass.server.identity import LOCAL, Identity, Keyring
-from windlass.server.intake import Intake
 from windlass.server.limits import Addresses, Denials, Rates, RequestLimits, Turns, bounds
 from windlass.server.remote import Flow, Remote, Upkeep
 from windlass.server.stream import Stream
@@ -46,12 +46,16 @@ _LOOK_SECONDS = 2.0
 class Parts:
     """Everything that answers requests, wired once."""
 
+    # Made by `open`: what holds remote workers back, and what carries operations.
+    flow: Flow
+    carrier: Carrier
+
     def __init__(self, queue: Queue, config: ServerConfig) -> None:
         self.queue = queue
         self.config = config
         self.stopping = asyncio.Event()
-        self.availability = Availability(self._probe, config.patience, on_away=self._refuse_all)
-        self.commits = Intake(queue, patience=config.patience, doubt=self.availability.doubt)
+        self.availability = Availability(self._probe, config.patience, self._refuse_all)
+        self.commits = RequestGroups(queue, patience=config.patience, doubt=self.availability.doubt)
         self.rates = Rates()
         self.proxies = Proxies(config.trusted_proxies)
         self.denials = Denials(lambda: queue.store)
@@ -71,19 +75,14 @@ class Parts:
         self.stream = Stream(self)
         self._counting = Counting(self._count)
         self.remote = Remote()
-        self.contract: dict[str, Any] = {}
-        # The same as it is sent, by media type.
-        self.contract_sent: dict[bytes, bytes] = {}
         self.requests = RequestLimits(bounds(config))
         self.connections = Connections()
         self.waiting_workers = WaitingWorkers(self)
         self.turns = Turns(_THREADS, _THREADS_PER_KEY)
         # What the requests under way have sent so far.
         self.body_bytes = 0
-        self._flow: Flow | None = None
-        self._carrier: Carrier | None = None
-        self._upkeep: Upkeep | None = None
-        self._alarm: Alarm | None = None
+        # What ends the parts that were started, the first of them last.
+        self._stops: list[Callable[[], object]] = []
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="windlass-server")
         # For /health and the look whether the store is back, which must not wait behind requests.
         self._well = ThreadPoolExecutor(2, thread_name_prefix="windlass-health")
@@ -93,22 +92,8 @@ class Parts:
         """The store behind it."""
         return self.queue.store
 
-    @property
-    def flow(self) -> Flow:
-        """What holds remote workers back."""
-        if self._flow is None:
-            raise StoreUnavailable("the server is not open yet")
-        return self._flow
-
     def _refuse_all(self) -> None:
         self.commits.refuse_all()
-
-    @property
-    def carrier(self) -> Carrier:
-        """What carries operations here."""
-        if self._carrier is None:
-            raise StoreUnavailable("the server is not open yet")
-        return self._carrier
 
     def _count(self) -> Counts:
         return self.store.counts()
@@ -122,6 +107,8 @@ class Parts:
             counts=self._counting,
             request_id=request_id,
             sent=True,
+            may=who.may,
+            tenant=who.tenant,
         )
 
     def open(self) -> None:
@@ -135,15 +122,19 @@ class Parts:
             )
         for warning in self.config.warnings:
             log.warning("server.exposed", extra={"note": warning})
-        self._flow = Flow(self.store, SystemClock(), announced=self.config.upkeep)
-        self._flow.start()
-        self._carrier = Carrier(self.store, self.queue.wakeup)
-        self._carrier.loop.start()
-        self._alarm = Alarm(self.store)
-        self._alarm.loop.start()
+        self.flow = Flow(self.store, SystemClock(), announced=self.config.upkeep)
+        self._stops.append(self.flow.stop)
+        self.flow.start()
         if self.config.upkeep:
-            self._upkeep = Upkeep(self.store, self.queue.wakeup, self._flow)
-            self._upkeep.start()
+            upkeep = Upkeep(self.store, self.queue.wakeup, self.flow)
+            self._stops.append(upkeep.stop)
+            upkeep.start()
+        alarm = Alarm(self.store)
+        self._stops.append(alarm.stop)
+        alarm.loop.start()
+        self.carrier = Carrier(self.store, self.queue.wakeup)
+        self._stops.append(partial(self.carrier.stop, _CARRIER_SECONDS))
+        self.carrier.loop.start()
 
     async def run(self, verb: Callable[..., T], /, *args: Any, **options: Any) -> T:
         """Call something that waits for the store, on a thread."""
@@ -198,10 +189,7 @@ class Parts:
         await asyncio.to_thread(self.commits.close)
         with contextlib.suppress(StoreError):
             await asyncio.to_thread(partial(self.denials.flush, last=True))
-        if self._carrier is not None:
-            await asyncio.to_thread(self._carrier.stop, _CARRIER_SECONDS)
-        for part in (self._alarm, self._upkeep, self._flow):
-            if part is not None:
-                await asyncio.to_thread(part.stop)
+        for stop in reversed(self._stops):
+            await asyncio.to_thread(stop)
         for threads in (self._threads, self._well):
             threads.shutdown(wait=False, cancel_futures=True)

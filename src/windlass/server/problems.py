@@ -10,10 +10,13 @@ from typing import Any
 import msgspec
 
 from windlass import errors
-from windlass.server.forms import MOST_PROBLEMS, InvalidForm
-from windlass.server.reply import Reply
+from windlass.checks import InvalidValues
+from windlass.server.forms import MOST_PROBLEMS
+from windlass.server.routes import Reply
 
 MEDIA_TYPE = b"application/problem+json"
+# For a refusal of something that has not been read to its end.
+CLOSE = {b"connection": b"close"}
 
 
 class FieldError(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -44,7 +47,10 @@ class ProblemDocument(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Problem(Exception):
-    """A refusal on its way to the caller; `facts` are further members of its document."""
+    """A refusal on its way to the caller, who may try `again` after some seconds.
+
+    `facts` are further members of its document.
+    """
 
     def __init__(
         self,
@@ -52,13 +58,16 @@ class Problem(Exception):
         name: str,
         detail: str,
         *,
-        headers: Mapping[bytes, bytes] | None = None,
+        again: float | None = None,
+        headers: Mapping[bytes, bytes] = {},
         **facts: Any,
     ) -> None:
         super().__init__(detail)
         title = name.replace("-", " ").capitalize()
         self.document = ProblemDocument(f"urn:windlass:problem:{name}", title, status, detail, **facts)
-        self.headers = dict(headers or {})
+        self.headers = dict(headers)
+        if again is not None:
+            self.headers[b"retry-after"] = b"%d" % max(1, math.ceil(again))
 
     def reply(self) -> Reply:
         """The answer that carries it."""
@@ -76,17 +85,21 @@ def of(error: errors.WindlassError, *, index: int | None = None, line: bool = Fa
     if isinstance(error, errors.Refused) and error.index is not None:
         # It names the job of a batch by itself.
         index, detail = error.index, str(error.args[0])
-    fields = _fields(error)
+    fields = _fields(error)[:MOST_PROBLEMS]
     if index is not None:
         detail = f"{f'line {index + 1}' if line else f'jobs[{index}]'}: {detail}"
         fields = [msgspec.structs.replace(each, field=f"jobs[{index}].{each.field}") for each in fields]
-    facts: dict[str, Any] = {
-        "twin": getattr(error, "twin", None),
-        "job": getattr(error, "job_id", None),
-        "jobs": getattr(error, "jobs", ()),
-    }
-    detail = _counted(detail, len(fields))
-    return Problem(status, name, detail, errors=tuple(fields), index=index, **facts, headers=_later(error))
+    return Problem(
+        status,
+        name,
+        _counted(detail, len(fields)),
+        errors=tuple(fields),
+        index=index,
+        twin=getattr(error, "twin", None),
+        job=getattr(error, "job_id", None),
+        jobs=getattr(error, "jobs", ()),
+        again=1 if isinstance(error, errors.KeyMissing) else getattr(error, "retry_after", None),
+    )
 
 
 def together(found: Sequence[Problem]) -> Problem:
@@ -104,7 +117,7 @@ def _counted(detail: str, count: int) -> str:
 
 def _fields(error: errors.WindlassError) -> list[FieldError]:
     """The values that are to blame."""
-    if isinstance(error, InvalidForm):
+    if isinstance(error, InvalidValues):
         return [field for each in error.problems for field in _fields(each)]
     if isinstance(error, errors.InvalidValue):
         value = None if error.value is None else _shown(error.value)
@@ -119,44 +132,19 @@ def _fields(error: errors.WindlassError) -> list[FieldError]:
 
 def store_away(*, maybe_stored: bool = False, writes: bool = True) -> Problem:
     """The store is away: when to come again, and whether anything may have been written. Names no store."""
-    detail = "the store cannot be reached"
+    detail = _TRY_AGAIN[writes]
     if maybe_stored:
-        detail += "; what was sent may or may not be stored: send it again with the same Idempotency-Key"
-    elif writes:
-        detail += "; nothing was stored: try again"
-    else:
-        detail += ": try again"
-    return Problem(503, "store-unavailable", detail, headers=_after(1))
+        detail = "; what was sent may or may not be stored: send it again with the same Idempotency-Key"
+    return Problem(503, "store-unavailable", f"the store cannot be reached{detail}", again=1)
 
 
 def of_store(error: errors.StoreError, *, writes: bool) -> Problem:
     """A store that fails, without where it is or whose: only the log has that."""
     if isinstance(error, errors.StoreBusy):
-        detail = (
-            "the store is busy; nothing was stored: try again" if writes else "the store is busy: try again"
-        )
-        return Problem(503, "store-busy", detail, headers=_after(1))
+        return Problem(503, "store-busy", f"the store is busy{_TRY_AGAIN[writes]}", again=1)
     if isinstance(error, errors.StoreUnavailable):
         return store_away(maybe_stored=writes, writes=writes)
-    return Problem(
-        503, "store-unavailable", "the store cannot be used; the server's log says why", headers=_after(1)
-    )
-
-
-def too_many(detail: str, seconds: float, name: str) -> Problem:
-    """Refused for now: try again after some seconds."""
-    return Problem(429, name, detail, headers=_after(seconds))
-
-
-def _later(error: errors.WindlassError) -> dict[bytes, bytes]:
-    """When to come again, where that may help."""
-    if isinstance(error, errors.QueueFull):
-        return _after(error.retry_after)
-    return _after(1) if isinstance(error, errors.KeyMissing) else {}
-
-
-def _after(seconds: float) -> dict[bytes, bytes]:
-    return {b"retry-after": str(max(1, math.ceil(seconds))).encode()}
+    return Problem(503, "store-unavailable", "the store cannot be used; the server's log says why", again=1)
 
 
 def _shown(value: object) -> str:
@@ -171,6 +159,8 @@ def _shown(value: object) -> str:
 _PYTHON = "a timedelta, "
 _LONGEST_SHOWN = 200
 _MORE = "; and "
+# By whether the request writes.
+_TRY_AGAIN = {True: "; nothing was stored: try again", False: ": try again"}
 # By class, the nearest wins.
 _KNOWN: dict[type, tuple[int, str]] = {
     errors.InvalidValue: (400, "invalid-value"),

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID, uuid5
 
 import msgspec
 
-from windlass.checks import check_text, read_moment
+from windlass.checks import Problems, check_text, read_moment
 from windlass.clock import uuid7
 from windlass.errors import (
     InvalidPayload,
@@ -23,19 +23,18 @@ from windlass.errors import (
     must_be,
 )
 from windlass.job import MAX_BATCH_NAME, JobState, NewJob
-from windlass.observe import tracing
+from windlass.observe import names, tracing
+from windlass.ops.actions import Need, Option
 from windlass.queue.producer import NotAtHand
 from windlass.registry import SENT_SHELL, SHELL
 from windlass.server import problems
 from windlass.server.call import NDJSON, Call
 from windlass.server.forms import MOST_PROBLEMS
-from windlass.server.identity import Need, check_own_batch, check_type_allowed
-from windlass.server.intake import Make, Stored, standing
-from windlass.server.observing import note_jobs
+from windlass.server.group_commit import Make, Stored, standing
+from windlass.server.identity import check_own_batch, check_type_allowed
 from windlass.server.problems import Problem
-from windlass.server.reply import Reply
-from windlass.server.routes import BATCH_LIMIT, BODY_LIMIT, BULK_LIMIT, verb
-from windlass.server.schemas.jobs import MOST_BULK, Accepted, AcceptedBatch, BatchForm, JobForm
+from windlass.server.routes import BATCH_LIMIT, BODY_LIMIT, BULK_LIMIT, Reply, route
+from windlass.server.schemas import MOST_BULK, UUID_PATTERN, Accepted, AcceptedBatch, BatchForm, JobForm
 from windlass.store.chains import NewBatch
 from windlass.store.engine import Enqueued
 
@@ -44,6 +43,10 @@ Draft = Callable[[str, bytes, Mapping[str, Any]], NewJob]
 _SMALL = 32 * 1024
 
 
+_produce = partial(route, need=Need.PRODUCE, refuses=(404, 409, 413, 415, 429))
+
+
+@_produce("POST jobs", "Enqueue a job", {201: Accepted, 200: Accepted}, takes=JobForm)
 async def enqueue(call: Call) -> Reply:
     """Store one job; the answer leaves after the durable commit."""
     form = await call.body(JobForm)
@@ -51,75 +54,96 @@ async def enqueue(call: Call) -> Reply:
     with _span(call, [form]) as trace:
         make = _maker(call, [form], refusal, trace=trace)
         stored = await call.parts.commits.accept(make, call.is_gone)
-    note_jobs(call, stored)
+    _note(call, stored)
     [job] = _accepted([form], stored)
     headers = {b"location": f"/api/v1/jobs/{job.id}".encode()}
     return Reply(201 if job.created else 200, job, headers=headers)
 
 
+_BATCH = {201: AcceptedBatch, 200: AcceptedBatch}
+
+
+@_produce(
+    "POST jobs/batch",
+    "Enqueue up to 100 jobs, all or none",
+    _BATCH,
+    takes=BatchForm,
+    body_limit=BATCH_LIMIT,
+)
 async def enqueue_batch(call: Call) -> Reply:
     """Store up to 100 jobs, all or none."""
     form = await call.body(BatchForm)
-    count = len(form.jobs)
-    refusal = _over_rate(call, form.jobs)
     if form.batch is None and form.batch_id is not None:
         raise must_be("batch_id", form.batch_id, "given together with batch, the name")
-    with _span(call, form.jobs) as trace:
-        make = _maker(call, form.jobs, refusal, batch=True, trace=trace)
-        if form.batch is None:
-            return _all_accepted(call, form, None, await call.parts.commits.accept(make, call.is_gone, count))
-        batch = NewBatch(
-            id=_batch_id(call, form), name=check_text("batch", form.batch, MAX_BATCH_NAME, least=0)
-        )
-        return _all_accepted(call, form, batch.id, await call.run(_store_batch, call, batch, make))
+    return await _enqueue_all(call, form)
 
 
-async def enqueue_bulk(call: Call) -> Reply:
+@_produce(
+    "POST jobs/bulk",
+    "Enqueue up to 10,000 jobs, all or none",
+    _BATCH,
+    takes=JobForm,
+    accepts=NDJSON,
+    body_limit=BULK_LIMIT,
+)
+async def enqueue_bulk(
+    call: Call,
+    *,
+    batch: Annotated[
+        str | None, Option("Make them one batch of this name, whose progress can be asked for.")
+    ] = None,
+    batch_id: Annotated[
+        str | None, Option("A UUID of your own for a new batch, or the id of one that has not ended.")
+    ] = None,
+) -> Reply:
     """Store up to 10,000 jobs, all or none: one job (JobForm) a line. A refusal names the line.
 
     Sent again with the same Idempotency-Key, keys or ids, it makes no second job. With `batch` the jobs are
     one batch; with the `batch_id` of a batch that has not ended they are added to it.
     """
-    name, batch_id = call.one("batch"), call.one("batch_id")
-    if batch_id is not None and not _UUID.fullmatch(batch_id):
+    if batch_id is not None and not re.fullmatch(UUID_PATTERN, batch_id):
         raise must_be("batch_id", batch_id, "a UUID in lower case")
     forms = await call.lines(JobForm, most=MOST_BULK, longest=BODY_LIMIT)
-    refusal = _over_rate(call, forms)
-    form = BatchForm(jobs=tuple(forms), batch=name, batch_id=batch_id)
-    with _span(call, forms) as trace, _by_line():
-        make = _maker(call, forms, refusal, batch=True, trace=trace)
-        if name is None and batch_id is None:
-            return _all_accepted(call, form, None, await call.run(_store_bulk, call, make))
-        batch = NewBatch(
-            id=_batch_id(call, form),
-            name=check_text("batch", name or "", MAX_BATCH_NAME, least=0),
-            extends=True,
-        )
-        stored = await call.run(_store_batch, call, batch, make, is_new=name is not None)
-        return _all_accepted(call, form, batch.id, stored)
-
-
-@contextmanager
-def _by_line() -> Iterator[None]:
-    """A refusal by the store names the line of the job that it is about."""
+    form = BatchForm(jobs=tuple(forms), batch=batch, batch_id=batch_id)
     try:
-        yield
+        return await _enqueue_all(call, form, bulk=True)
     except Refused as error:
         raise problems.of(error, line=True) from error
 
 
-def _store_bulk(call: Call, make: Make) -> Stored:
-    done = call.parts.store.enqueue(make())
-    if any(each.due for each in done):
-        call.parts.queue.wakeup.notify()
-    return Stored(done, standing(call.parts.store, done))
+async def _enqueue_all(call: Call, form: BatchForm, *, bulk: bool = False) -> Reply:
+    refusal = _over_rate(call, form.jobs)
+    batch: NewBatch | None = None
+    with _span(call, form.jobs) as trace:
+        make = _maker(call, form.jobs, refusal, batch=True, trace=trace)
+        if form.batch is not None or form.batch_id is not None:
+            name = check_text("batch", form.batch or "", MAX_BATCH_NAME, least=0)
+            batch = NewBatch(id=_batch_id(call, form), name=name, extends=bulk)
+        if bulk or batch is not None:
+            stored = await call.run(_store, call, make, batch, is_new=form.batch is not None)
+        else:
+            stored = await call.parts.commits.accept(make, call.is_gone, len(form.jobs))
+    _note(call, stored)
+    status = 201 if any(each.created for each in stored.done) else 200
+    jobs = _accepted(form.jobs, stored)
+    return Reply(status, AcceptedBatch(jobs=jobs, batch=None if batch is None else batch.id))
 
 
-def _store_batch(call: Call, batch: NewBatch, make: Make, *, is_new: bool = True) -> Stored:
-    """Store jobs as a new batch, or together with those of a batch that is there."""
+def _note(call: Call, stored: Stored) -> None:
+    """Count the jobs that came in from a service, if they came with its key."""
+    service = call.parts.keyring.label(call.identity)
+    if service:
+        created = sum(each.created for each in stored.done)
+        call.parts.flow.ledger.count(names.of_service(service, names.ENQUEUED), created)
+
+
+def _store(call: Call, make: Make, batch: NewBatch | None, *, is_new: bool) -> Stored:
+    """Store jobs by themselves, as a new batch, or together with those of a batch that is there."""
     store, drafts = call.parts.store, make()
     done: Sequence[Enqueued] | None = None
-    if store.batch(batch.id) is None:
+    if batch is None:
+        done = store.enqueue(drafts)
+    elif store.batch(batch.id) is None:
         if not is_new:
             raise JobNotFound(batch.id, "batch")
         try:
@@ -127,10 +151,11 @@ def _store_batch(call: Call, batch: NewBatch, make: Make, *, is_new: bool = True
         except Exception:  # wall: sent again while the first one was under way, perhaps to another server
             if store.batch(batch.id) is None:
                 raise
-    if done is None:
+    if batch is not None and done is None:
         done = _store_into_known(call, batch, drafts)
-    call.parts.queue.wakeup.notify()
-    return Stored(done, standing(store, done))
+    if batch is not None or any(each.due for each in done or ()):
+        call.parts.queue.wakeup.notify()
+    return Stored(done or (), standing(store, done or ()))
 
 
 def _store_into_known(call: Call, batch: NewBatch, drafts: Sequence[NewJob]) -> Sequence[Enqueued]:
@@ -144,12 +169,6 @@ def _store_into_known(call: Call, batch: NewBatch, drafts: Sequence[NewJob]) -> 
         detail = f"batch {batch.id} is there already, without these jobs; a new one needs another id"
         raise Problem(409, "id-conflict", detail)
     return store.enqueue(drafts)
-
-
-def _all_accepted(call: Call, form: BatchForm, batch_id: str | None, stored: Stored) -> Reply:
-    note_jobs(call, stored)
-    status = 201 if any(each.created for each in stored.done) else 200
-    return Reply(status, AcceptedBatch(jobs=_accepted(form.jobs, stored), batch=batch_id))
 
 
 def _batch_id(call: Call, form: BatchForm) -> str:
@@ -252,18 +271,13 @@ def _problems(form: JobForm, draft: Draft, first: WindlassError) -> list[Windlas
     """What is wrong with a job: each of its options is tried alone, and so is its payload."""
     if not isinstance(first, InvalidValue | InvalidPayload):
         return [first]
-    found: list[WindlassError] = [first]
+    others = Problems()
     said = [{name: value} for name, value in _said(form).items() if name not in ("depends_on", "unique")]
     for options in ({}, *said):
-        try:
+        # What is refused for another reason is no problem of a value.
+        with suppress(WindlassError), others:
             draft(form.type, bytes(form.payload), _in_words(options))
-        except (InvalidValue, InvalidPayload) as error:
-            if str(error) not in map(str, found):
-                found.append(error)
-        except WindlassError:
-            # Of another kind, which the first one is not.
-            continue
-    return found
+    return list({str(error): error for error in (first, *others.found)}.values())
 
 
 def _as_sent(error: WindlassError) -> WindlassError:
@@ -367,45 +381,4 @@ _UNSAID = msgspec.structs.astuple(JobForm(type="any"))[_OPTIONS]
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 # Where the ids of batches come from that are named by keys.
 _BATCHES = UUID("6c1f1f0e-8f0b-4f8e-9d57-2b7d9a1c5e42")
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NO_SPAN = nullcontext()
-_REFUSES = (404, 409, 413, 415, 429)
-ROUTES = (
-    verb(
-        "jobs",
-        enqueue,
-        "Enqueue a job",
-        JobForm,
-        {201: Accepted, 200: Accepted},
-        need=Need.PRODUCE,
-        refuses=_REFUSES,
-        whole=False,
-    ),
-    verb(
-        "jobs/batch",
-        enqueue_batch,
-        "Enqueue up to 100 jobs, all or none",
-        BatchForm,
-        {201: AcceptedBatch, 200: AcceptedBatch},
-        need=Need.PRODUCE,
-        body_limit=BATCH_LIMIT,
-        refuses=_REFUSES,
-        whole=False,
-    ),
-    verb(
-        "jobs/bulk",
-        enqueue_bulk,
-        "Enqueue up to 10,000 jobs, all or none",
-        JobForm,
-        {201: AcceptedBatch, 200: AcceptedBatch},
-        need=Need.PRODUCE,
-        query={
-            "batch": "Make them one batch of this name, whose progress can be asked for.",
-            "batch_id": "A UUID of your own for a new batch, or the id of one that has not ended.",
-        },
-        accepts=NDJSON,
-        body_limit=BULK_LIMIT,
-        refuses=_REFUSES,
-        whole=False,
-    ),
-)

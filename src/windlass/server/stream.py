@@ -15,10 +15,8 @@ from windlass.errors import StoreError
 from windlass.job import Job, JobState, View
 from windlass.ops.document import job_document, plain
 from windlass.server.call import Call
-from windlass.server.identity import Need
 from windlass.server.limits import Doing
-from windlass.server.reply import Reply
-from windlass.server.routes import Route
+from windlass.server.routes import Reply, route
 from windlass.server.waiting import happens
 
 if TYPE_CHECKING:
@@ -145,22 +143,9 @@ def _event(name: str, document: object) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(document))
 
 
+@route("GET stream", "Follow what happens", {200: None}, media_type="text/event-stream")
 async def follow(call: Call) -> Reply:
     """Server-sent events: `stats` with what changed, once a second at most, and each `failure`."""
     call.begin(Doing.LISTENING)
     events = call.parts.stream.listen(call)
     return Reply(200, b"", media_type=b"text/event-stream", stream=events)
-
-
-ROUTES = (
-    Route(
-        method="GET",
-        path="/api/v1/stream",
-        answer=follow,
-        need=Need.SEE,
-        summary="Follow what happens",
-        gives={200: None},
-        media_type="text/event-stream",
-        whole=True,
-    ),
-)

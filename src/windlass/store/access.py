@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from windlass.clock import from_micros, span
+from windlass.clock import span
 from windlass.errors import JobNotFound, must_be
 from windlass.store import rows
 
 if TYPE_CHECKING:
-    from windlass.store.engine import Row, Tx
+    from windlass.store.engine import Tx
 
 
 class KeyInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +124,9 @@ def audit(
         raise must_be("limit", limit, f"between 1 and {_MOST}")
     asked = {name: value for name, value in (("target", target), ("verb", verb)) if value}
     clauses = "".join(f" and {name} = :{name}" for name in asked)
-    page = {"before": _place(cursor), "limit": limit + 1, **asked}
+    if cursor is not None and not (cursor.isascii() and cursor.isdecimal() and int(cursor) <= _FROM_THE_TOP):
+        raise must_be("cursor", cursor, "the `next` of an earlier page")
+    page = {"before": int(cursor or _FROM_THE_TOP), "limit": limit + 1, **asked}
     if not who:
         found = list(tx.search(["audit"], clauses, page))
     else:
@@ -134,7 +136,7 @@ def audit(
             row for name in _actors(tx, who) for row in tx.search(["audit"], clauses, page | {"who": name})
         ]
         found.sort(key=lambda row: -row["seq"])
-    entries = [entry_from(row) for row in found[:limit]]
+    entries = [rows.read(Entry, row) for row in found[:limit]]
     return AuditPage(entries, str(entries[-1].seq) if len(found) > limit else None)
 
 
@@ -150,56 +152,31 @@ def _actors(tx: Tx, who: str) -> list[str]:
     return found
 
 
-def _place(cursor: str | None) -> int:
-    if cursor is None:
-        return _FROM_THE_TOP
-    if cursor.isascii() and cursor.isdecimal() and int(cursor) <= _FROM_THE_TOP:
-        return int(cursor)
-    raise must_be("cursor", cursor, "the `next` of an earlier page")
-
-
 def add_api_key(tx: Tx, new: NewApiKey, *, by: str, why: str = "") -> ApiKey:
-    """Store a new key."""
+    """Store a new key; one that has its id is left as it is, and answered with."""
+    rate = None if new.rate is None else str(new.rate)
     expires_at = None if new.lasts is None else tx.now + span(new.lasts)
-    tx.change(
-        "add_api_key",
-        id=new.id,
-        name=new.name,
-        digest=new.digest,
-        roles=rows.json_text(new.roles),
-        types=rows.json_text(new.types),
-        tenant=new.tenant,
-        rate=None if new.rate is None else str(new.rate),
-        now=tx.now,
-        expires_at=expires_at,
-    )
+    added = tx.change("add_api_key", **rows.columns(new, rate=rate), expires_at=expires_at, now=tx.now)
     after = {"name": new.name, "roles": new.roles, "types": new.types, "tenant": new.tenant, "rate": new.rate}
-    note(tx, "create", "api_key", new.id, by=by, why=why, after=after)
+    if added:
+        note(tx, "create", "api_key", new.id, by=by, why=why, after=after)
     return _known(tx, new.id)
 
 
 def api_keys(tx: Tx) -> list[ApiKey]:
     """Every key, the newest first, ended ones too."""
-    return [api_key_from(row) for row in tx.rows("api_keys")]
+    return [rows.read(ApiKey, row) for row in tx.rows("api_keys")]
 
 
 def revoke_api_key(tx: Tx, key_id: str, after: timedelta, *, by: str, why: str = "") -> ApiKey:
     """End a key after a time, which may be none. JobNotFound if there is no such key."""
     before = _known(tx, key_id)
-    if tx.change("revoke_api_key", id=key_id, at=tx.now + span(after)):
-        ended = _known(tx, key_id)
-        note(
-            tx,
-            "revoke",
-            "api_key",
-            key_id,
-            by=by,
-            why=why,
-            before={"name": before.name, "revoked_at": before.revoked_at},
-            after={"name": ended.name, "revoked_at": ended.revoked_at},
-        )
-        return ended
-    return before
+    if not tx.change("revoke_api_key", id=key_id, at=tx.now + span(after)):
+        return before
+    ended = _known(tx, key_id)
+    was, now = ({"name": each.name, "revoked_at": each.revoked_at} for each in (before, ended))
+    note(tx, "revoke", "api_key", key_id, by=by, why=why, before=was, after=now)
+    return ended
 
 
 def api_keys_used(tx: Tx, ids: Collection[str]) -> None:
@@ -213,38 +190,3 @@ def _known(tx: Tx, key_id: str) -> ApiKey:
     if not found:
         raise JobNotFound(key_id, "API key")
     return found[0]
-
-
-_object = msgspec.json.Decoder(dict[str, object])
-
-
-def api_key_from(row: Row) -> ApiKey:
-    """A row of the API keys."""
-    return ApiKey(
-        id=row["id"],
-        name=row["name"],
-        digest=row["digest"],
-        roles=tuple(msgspec.json.decode(row["roles"], type=list[str])),
-        types=tuple(msgspec.json.decode(row["types"], type=list[str])),
-        tenant=row["tenant"],
-        rate=None if row["rate"] is None else float(row["rate"]),
-        created_at=from_micros(row["created_at"]),
-        expires_at=rows.moment(row["expires_at"]),
-        revoked_at=rows.moment(row["revoked_at"]),
-        used_at=rows.moment(row["used_at"]),
-    )
-
-
-def entry_from(row: Row) -> Entry:
-    """A row of the audit log."""
-    return Entry(
-        seq=row["seq"],
-        at=from_micros(row["at"]),
-        who=row["who"],
-        verb=row["verb"],
-        kind=row["kind"],
-        target=row["target"],
-        before=None if row["before"] is None else _object.decode(row["before"]),
-        after=None if row["after"] is None else _object.decode(row["after"]),
-        why=row["why"],
-    )

@@ -17,7 +17,8 @@ select min(who) as who from windlass.audit where who > :after and who < :until;
 -- name: add_api_key
 -- A new API key; the digest of its secret, never the secret.
 insert into windlass.api_keys (id, name, digest, roles, types, tenant, rate, created_at, expires_at)
-values (:id, :name, :digest, :roles, :types, :tenant, :rate, :now, :expires_at);
+values (:id, :name, :digest, :roles, :types, :tenant, :rate, :now, :expires_at)
+on conflict (id) do nothing;
 
 -- name: api_keys
 -- Every API key, the newest first, ended ones too.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -12,12 +13,7 @@ from windlass import settings
 from windlass.clock import span
 from windlass.job import Shape, TypeInfo
 from windlass.store import rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from windlass.store.engine import Row, Tx
-
+from windlass.store.engine import Row, Tx
 
 KEEP = "keep_schemas"
 # Processes say that they are there more often than this; a process that says it again sooner writes nothing.
@@ -48,31 +44,21 @@ class _Entry(NamedTuple):
 def register(tx: Tx, types: Sequence[TypeInfo], app: str = "") -> None:
     """Note that a process of a release is there that knows these types."""
     for info in types:
-        tx.change("note_schema", **_columns(info), app=app, now=tx.now, stale=tx.now - span(_STALE))
+        tx.change(
+            "note_schema",
+            **rows.columns(info),
+            digest=digest_of(info),
+            app=app,
+            now=tx.now,
+            stale=tx.now - span(_STALE),
+        )
     found = _Found(tx.rows("catalogue", longest=span(_LONGEST)))
     for info in types:
-        if (foreign := found.foreign(info.name)) is not None:
+        if (foreign := found.foreign.get(info.name)) is not None:
             # An older process has overwritten the shared row: what it knows stays, as one release of several.
-            tx.change(
-                "note_silent_schema",
-                name=info.name,
-                digest=foreign.digest,
-                schema_version=foreign.schema_version,
-                schema=foreign.schema,
-                options=foreign.options,
-                now=tx.now,
-                stale=tx.now - span(_STALE),
-            )
+            tx.change("note_silent_schema", **foreign._asdict(), now=tx.now, stale=tx.now - span(_STALE))
         if (held := found.held(info.name)) is not None and held.digest != found.written.get(info.name):
-            tx.change(
-                "put_type",
-                name=info.name,
-                digest=held.digest,
-                schema_version=held.schema_version,
-                schema=held.schema,
-                options=held.options,
-                now=tx.now,
-            )
+            tx.change("put_type", **held._asdict(), now=tx.now)
 
 
 def is_news(tx: Tx, types: Sequence[TypeInfo]) -> bool:
@@ -84,7 +70,7 @@ def is_news(tx: Tx, types: Sequence[TypeInfo]) -> bool:
         if ours is None or ours.silent or ours.seen_at < fresh:
             return True
         held = found.held(info.name)
-        if found.foreign(info.name) is not None or (held and held.digest != found.written.get(info.name)):
+        if info.name in found.foreign or (held and held.digest != found.written.get(info.name)):
             return True
     return False
 
@@ -97,8 +83,7 @@ def types(tx: Tx) -> dict[str, TypeInfo]:
 
 def shapes(tx: Tx, job_type: str) -> list[Shape]:
     """Every schema that a type has had, also of releases that are gone."""
-    found = tx.rows("schemas_of_type", name=job_type)
-    return [Shape(schema_version=row["schema_version"], schema=_decode(row["schema"])) for row in found]
+    return [rows.read(Shape, row) for row in tx.rows("schemas_of_type", name=job_type)]
 
 
 class _Found:
@@ -109,15 +94,15 @@ class _Found:
         kept = next((row["keep"] for row in shared.values()), None)
         lasting = span(settings.read({} if kept is None else {KEEP: kept}).keep_schemas)
         self.names = {row["name"] for row in found}
-        # What this release of Windlass, or a later one, has written into the shared row.
+        # What this Windlass, or a later one, has written into the shared row; and what an older one has.
         self.written: dict[str, str] = {}
-        self._foreign: dict[str, _Entry] = {}
+        self.foreign: dict[str, _Entry] = {}
         for name, row in shared.items():
             content = _digest(row["schema_version"], row["schema"], row["options"])
             if row["digest"] == content:
                 self.written[name] = content
             else:
-                self._foreign[name] = _entry(row, content)
+                self.foreign[name] = _entry(row, content)
         own = [_entry(row, row["digest"]) for row in found if not row["shared"]]
         newest: dict[str, int] = {}
         for each in own:
@@ -129,12 +114,8 @@ class _Found:
             if each.seen_at >= newest[each.name] - (span(_SILENT) if each.silent else lasting)
         }
         self._by_name: dict[str, list[_Entry]] = {}
-        for each in (*self.entries.values(), *self._foreign.values()):
+        for each in (*self.entries.values(), *self.foreign.values()):
             self._by_name.setdefault(each.name, []).append(each)
-
-    def foreign(self, name: str) -> _Entry | None:
-        """What an older process has written into the shared row since we did."""
-        return self._foreign.get(name)
 
     def held(self, name: str) -> _Entry | None:
         """The entry that holds: of the newest schema version, then of the release that came last."""
@@ -152,43 +133,21 @@ class _Found:
         )
         if secret:
             options["encrypt"] = list(secret)
+        # The live schemas beside the one that holds, the newest first.
+        distinct = {(each.schema_version, each.schema): each for each in sorted(self._by_name[name])}
+        distinct.pop((held.schema_version, held.schema), None)
         return TypeInfo(
             name=name,
             schema_version=held.schema_version,
             schema=_decode(held.schema),
             options=options,
-            others=_others(held, self._by_name[name]),
+            others=tuple(each.shape for each in sorted(distinct.values(), reverse=True)),
         )
 
 
-def _others(held: _Entry, live: Iterable[_Entry]) -> tuple[Shape, ...]:
-    """The live schemas beside the one that holds, the newest first."""
-    distinct = {(each.schema_version, each.schema): each for each in sorted(live)}
-    distinct.pop((held.schema_version, held.schema), None)
-    return tuple(each.shape for each in sorted(distinct.values(), reverse=True))
-
-
 def _entry(row: Row, digest: str) -> _Entry:
-    return _Entry(
-        schema_version=row["schema_version"],
-        first_at=row["first_at"],
-        digest=digest,
-        name=row["name"],
-        schema=row["schema"],
-        options=row["options"],
-        seen_at=row["seen_at"],
-        silent=bool(row["silent"]),
-    )
-
-
-def _columns(info: TypeInfo) -> Mapping[str, object]:
-    return {
-        "name": info.name,
-        "digest": digest_of(info),
-        "schema_version": info.schema_version,
-        "schema": rows.json_text(info.schema),
-        "options": rows.json_text(info.options),
-    }
+    told = {name: row[name] for name in _Entry._fields}
+    return _Entry(**told | {"digest": digest, "silent": bool(row["silent"])})
 
 
 def digest_of(info: TypeInfo) -> str:

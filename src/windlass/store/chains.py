@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from enum import Enum
-from functools import wraps
-from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -20,10 +18,7 @@ from windlass.clock import END_OF_TIME, from_micros, to_micros
 from windlass.errors import JobNotFound, Refused
 from windlass.job import Change, Job, JobState, NewJob
 from windlass.store import history, keys, rows
-from windlass.store.engine import Acted, Enqueued
-
-if TYPE_CHECKING:
-    from windlass.store.engine import Row, Tx
+from windlass.store.engine import Acted, Enqueued, Row, Tx
 
 
 class NewBatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,28 +48,18 @@ class BatchInfo(msgspec.Struct, frozen=True, kw_only=True):
         return self.total - self.counts.get(JobState.PENDING, 0) - self.counts.get(JobState.PROCESSING, 0)
 
 
-P = ParamSpec("P")
-
 # How jobs are stored that follow the end of others.
 Storing = Callable[[Sequence[NewJob]], list[Enqueued]]
 
 _SWEPT = 500
 
 
-class _Fate(Enum):
-    WAIT = "wait"
-    CANCEL = "cancel"
-    RUN = "run"
-
-
-def _fate(policy: str, parent: JobState | None) -> _Fate:
+def _fate(policy: str, parent: JobState | None) -> Literal["wait", "cancel", "run"]:
     """What becomes of a dependent when its parent stands so; None: the parent's record is gone."""
     if parent is JobState.COMPLETED or policy == "run":
-        return _Fate.RUN
-    if parent is JobState.DEAD and policy == "wait":
-        # Somebody may replay it.
-        return _Fate.WAIT
-    return _Fate.CANCEL
+        return "run"
+    # Somebody may replay a dead one.
+    return "wait" if parent is JobState.DEAD and policy == "wait" else "cancel"
 
 
 # --- enqueueing ---------------------------------------------------------------------------------
@@ -87,16 +72,19 @@ def attach(tx: Tx, new: NewJob) -> Enqueued:
         raise JobNotFound(new.id)
     unmet = 0
     # In a fixed order, so that two who enqueue never wait for each other.
-    for parent_id in sorted({_parent(tx, name, new) for name in new.depends_on}):
+    parents = {name: keys.get(tx, name, caller=new.caller, tenant=new.tenant) for name in new.depends_on}
+    if missing := [name for name, parent in parents.items() if parent is None]:
+        raise JobNotFound(missing[0])
+    for parent_id in sorted({parent.id for parent in parents.values() if parent is not None}):
         state = _state(tx, parent_id)
         if state is None:
             raise JobNotFound(parent_id)
-        fate = _Fate.WAIT if state in _GOES_ON else _fate(new.on_dead, state)
-        if fate is _Fate.CANCEL:
+        fate = "wait" if state in _GOES_ON else _fate(new.on_dead, state)
+        if fate == "cancel":
             tx.change("forget_parents", id=new.id)
             _cancel(tx, job, parent_id, state)
             return Enqueued(new.id, new.key, created=True, due=False)
-        if fate is _Fate.WAIT:
+        if fate == "wait":
             unmet += 1
             tx.change(
                 "add_dependency",
@@ -114,14 +102,6 @@ def attach(tx: Tx, new: NewJob) -> Enqueued:
 _GOES_ON = frozenset({JobState.PENDING, JobState.PROCESSING})
 
 
-def _parent(tx: Tx, name: str, new: NewJob) -> str:
-    """By its id, or by a key of the same caller and tenant."""
-    parent = keys.get(tx, name, caller=new.caller, tenant=new.tenant)
-    if parent is None:
-        raise JobNotFound(name)
-    return parent.id
-
-
 def _state(tx: Tx, job_id: str) -> JobState | None:
     """The parent's state, which nobody changes before we are done with it; None: its record is gone."""
     row = tx.row("lock_job", id=job_id) or tx.row("by_id_ended", id=job_id)
@@ -130,7 +110,8 @@ def _state(tx: Tx, job_id: str) -> JobState | None:
 
 def enqueue_batch(tx: Tx, batch: NewBatch, jobs: Sequence[NewJob]) -> list[Enqueued]:
     """Store jobs as one batch, all or none; those known before are answered, but not part of it."""
-    is_open = batch.extends and _is_open(tx, batch.id)
+    # It does not end before this transaction does.
+    is_open = batch.extends and tx.row("lock_batch", id=batch.id) is not None
     done = tx.enqueue(jobs)
     ours = sorted({each.id for each in done if each.created})
     for job_id in ours:
@@ -145,17 +126,12 @@ def enqueue_batch(tx: Tx, batch: NewBatch, jobs: Sequence[NewJob]) -> list[Enque
         id=batch.id,
         name=batch.name,
         total=len(ours),
-        then_job=None if batch.then is None else msgspec.json.encode(batch.then).decode(),
+        then_job=None if batch.then is None else rows.json_text(batch.then),
         then_id=None if batch.then is None else batch.then.id,
         now=tx.now,
     )
     _close_if_done(tx, batch.id, tx.enqueue)
     return done
-
-
-def _is_open(tx: Tx, batch_id: str) -> bool:
-    """Whether a batch has jobs left to run; it does not end before this transaction does."""
-    return tx.row("lock_batch", id=batch_id) is not None
 
 
 # --- when a job has ended -----------------------------------------------------------------------
@@ -189,20 +165,6 @@ def all_ended(tx: Tx, jobs: Sequence[Ended], store: Storing) -> None:
         _close_if_done(tx, batch, store)
 
 
-def ends(verb: Callable[Concatenate[Tx, str, P], Acted]) -> Callable[Concatenate[Tx, str, P], Acted]:
-    """A person's verb that may end a job, and then sees to what waited for it."""
-
-    @wraps(verb)
-    def ending(tx: Tx, job_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Acted:
-        marks = tx.row("lock_job", id=job_id) if storable(job_id) else None
-        acted = verb(tx, job_id, *args, **kwargs)
-        if marks is not None and acted.done:
-            ended(tx, job_id, acted.state, marks, tx.enqueue)
-        return acted
-
-    return ending
-
-
 def end(tx: Tx, job: Job, state: JobState, changes: str) -> Acted:
     """End a job that nobody runs."""
     tx.change(
@@ -220,19 +182,17 @@ def _see_to_dependents(tx: Tx, job_id: str, state: JobState | None) -> list[Ende
         # It may wait no more: another sweep was faster, or a person has sent it on its way.
         dependent = row["child_id"]
         match _fate(row["policy"], state):
-            case _Fate.RUN:
+            case "run":
                 if tx.change("remove_dependency", parent_id=job_id, child_id=dependent):
                     run_at = max(row["run_at"], tx.now)
                     tx.change("release_dependent", id=dependent, run_at=run_at, due=int(run_at <= tx.now))
                     tx.hint()
-            case _Fate.CANCEL:
+            case "cancel":
                 waits = tx.change("forget_parents", id=dependent)
                 found = tx.row("lock_job", id=dependent) if waits else None
                 if found is not None and found["state"] == JobState.PENDING:
-                    _cancel(tx, rows.live_job(found), job_id, state)
+                    _cancel(tx, rows.read(Job, found), job_id, state)
                     cancelled.append(Ended(dependent, JobState.CANCELLED, found))
-            case _Fate.WAIT:
-                pass
     return cancelled
 
 
@@ -277,15 +237,7 @@ def batch(tx: Tx, batch_id: str) -> BatchInfo | None:
     if row is None:
         return None
     counts = {JobState(each["state"]): each["count"] for each in tx.rows("count_batch", id=batch_id)}
-    return BatchInfo(
-        id=row["id"],
-        name=row["name"],
-        total=row["total"],
-        counts=counts,
-        then_id=row["then_id"],
-        created_at=from_micros(row["created_at"]),
-        finished_at=None if row["finished_at"] is None else from_micros(row["finished_at"]),
-    )
+    return rows.read(BatchInfo, row, counts=counts)
 
 
 def batch_of(tx: Tx, job_id: str) -> str | None:

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from windlass import settings
 from windlass.clock import from_micros, span, to_micros
-from windlass.job import Job, JobState, View
+from windlass.job import Job, JobState, TypeInfo, View
 from windlass.policy import Limit, key_limits, limit_from
-from windlass.settings import ALL, KEY
+from windlass.settings import ALL, KEY, Settings
 from windlass.store import catalogue, fleet, flow, keys, limits, rows, running, upkeep
-from windlass.store.fleet import ALIVE_WITHIN, NEWEST_VERSION
-from windlass.store.flow import Breaker, Pause
+from windlass.store.engine import Row, Tx
+from windlass.store.fleet import ALIVE_WITHIN, NEWEST_VERSION, WorkerInfo
+from windlass.store.flow import Breaker, Pause, Switches
+from windlass.store.lanes import versions
 from windlass.store.running import Unread
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from windlass.job import TypeInfo
-    from windlass.settings import Settings
-    from windlass.store.engine import Tx
-    from windlass.store.fleet import WorkerInfo
-    from windlass.store.flow import Switches
-
 
 # Jobs in front are counted up to here: the answer must not cost what a backlog costs.
 MOST_AHEAD = 1_000
@@ -138,7 +131,13 @@ def facts(tx: Tx, job_id: str) -> Facts | None:
         case JobState.PENDING if (aside := running.of_job(tx, job)) is not None:
             return msgspec.structs.replace(found, unread=aside, workers=tuple(fleet.workers(tx)))
         case JobState.PENDING if job.view(found.now) is View.WAITING:
-            return msgspec.structs.replace(found, parents=_parents(tx, job))
+            return msgspec.structs.replace(
+                found,
+                parents=tuple(
+                    rows.read(Parent, row, id=row["parent_id"])
+                    for row in tx.rows("parents_states", child_id=job.id)
+                ),
+            )
         case JobState.PENDING:
             return _of_pending(tx, found)
         case _:
@@ -197,25 +196,17 @@ def _breaker_of(job_type: str, types: Mapping[str, TypeInfo]) -> str:
 
 def _held(tx: Tx, name: str, limit: Limit) -> Held:
     running = 0 if limit.concurrency is None else limits.running(tx, name, limit.concurrency)
-    full = limit.concurrency is not None and running >= limit.concurrency
+    named: Sequence[Row] = ()
+    if limit.concurrency is not None and running >= limit.concurrency:
+        which, values = limits.under(name)
+        named = tx.rows(f"limited{which}", **values, limit=MOST_NAMED)
     return Held(
         name=name,
         limit=limit,
         running=running,
-        jobs=_named(tx, name) if full else (),
+        jobs=tuple(sorted(row["id"] for row in named)),
         token_at=_token_at(tx, name, limit),
     )
-
-
-def _named(tx: Tx, name: str) -> tuple[str, ...]:
-    """A few of the jobs that run under a limit."""
-    if name == ALL:
-        found = tx.rows("limited", limit=MOST_NAMED)
-    elif name.startswith(KEY):
-        found = tx.rows("limited_by_key", limit_key=name.removeprefix(KEY), limit=MOST_NAMED)
-    else:
-        found = tx.rows("limited_by_type", type=name, limit=MOST_NAMED)
-    return tuple(sorted(row["id"] for row in found))
 
 
 def _token_at(tx: Tx, name: str, limit: Limit) -> datetime | None:
@@ -228,7 +219,7 @@ def _token_at(tx: Tx, name: str, limit: Limit) -> datetime | None:
 def _tenant(tx: Tx, job: Job, limit: Limit | None) -> Held | None:
     if limit is None or limit.per_tenant is None:
         return None
-    found = tx.rows("limited_by_tenant", type=job.type, tenant=job.tenant, limit=limit.per_tenant)
+    found = tx.rows("limited_tenant", type=job.type, tenant=job.tenant, limit=limit.per_tenant)
     jobs = tuple(sorted(row["id"] for row in found))
     return Held(name=job.type, limit=limit, running=len(jobs), jobs=jobs[:MOST_NAMED])
 
@@ -242,13 +233,6 @@ def _unique(tx: Tx, job: Job) -> tuple[str | None, str | None]:
         return None, None
     holder = tx.row("unique_holder", name=row["unique_name"], caller=job.caller, tenant=job.tenant)
     return row["unique_name"], None if holder is None else holder["id"]
-
-
-def _parents(tx: Tx, job: Job) -> tuple[Parent, ...]:
-    return tuple(
-        Parent(id=row["parent_id"], state=None if row["state"] is None else JobState(row["state"]))
-        for row in tx.rows("parents_states", child_id=job.id)
-    )
 
 
 # --- the line -----------------------------------------------------------------------------------
@@ -273,26 +257,15 @@ def _ahead(tx: Tx, job: Job, serving: Sequence[WorkerInfo], rivals: Mapping[str,
     """Who is claimed before it, counted up to a bound together."""
     newest = max((each.knows(job.type) for each in serving), default=NEWEST_VERSION)
     line = _Line(tx, job)
-    for version in _versions(tx, job.type, newest):
+    for version in versions(tx, job.type, min(newest, NEWEST_VERSION - 1)):
         line.count(version)
     if rivals and line.room:
-        row = tx.row(
-            "ahead_of_others",
-            types=rows.json_text(rivals),
-            priority=job.priority,
-            seq=job.seq,
-            limit=line.room,
-        )
+        lane = {"types": rows.json_text(rivals), "priority": job.priority, "seq": job.seq}
+        row = tx.row("ahead_of_others", **lane, limit=line.room)
         if row is not None:
-            line.higher += min(line.room, row["higher"])
-            line.rivals += min(line.room, row["older"])
-    return Ahead(
-        higher=line.higher,
-        earlier=line.earlier,
-        others=line.others,
-        tenants=line.tenants,
-        rivals=line.rivals,
-    )
+            line.found["higher"] += min(line.room, row["higher"])
+            line.found["rivals"] += min(line.room, row["older"])
+    return Ahead(**line.found, tenants=line.tenants)
 
 
 class _Line:
@@ -301,51 +274,42 @@ class _Line:
     def __init__(self, tx: Tx, job: Job) -> None:
         self._tx = tx
         self._job = job
-        self.higher = self.earlier = self.others = self.tenants = self.rivals = 0
+        # By the fields of `Ahead`.
+        self.found: Counter[str] = Counter()
+        self.tenants = 0
 
     @property
     def room(self) -> int:
         """How many more are worth counting."""
-        return max(0, MOST_AHEAD - self.higher - self.earlier - self.others - self.rivals)
+        return max(0, MOST_AHEAD - self.found.total())
 
     def count(self, version: int) -> None:
         """Those of one schema version."""
         job = self._job
         lane: dict[str, object] = {"type": job.type, "version": version, "priority": job.priority}
-        if self.room:
-            self.higher += self._counted("ahead_higher", **lane)
-        if self.room:
-            self.earlier += self._counted("ahead_in_lane", **lane, tenant=job.tenant, seq=job.seq)
+        self._count("higher", "ahead_higher", self.room, **lane)
+        self._count("earlier", "ahead_in_lane", self.room, **lane, tenant=job.tenant, seq=job.seq)
         # Each other tenant has as many turns before it as its own has jobs before it, and one more.
-        turns = self.earlier + 1
+        turns = self.found["earlier"] + 1
         for tenant in self._tenants(lane):
-            if not self.room:
-                return
             most = min(turns, self.room)
-            found = self._counted("ahead_in_lane", **lane, tenant=tenant, seq=_NO_END, limit=most)
-            self.others += found
-            self.tenants += bool(found)
+            self.tenants += self._count("others", "ahead_in_lane", most, **lane, tenant=tenant, seq=_NO_END)
 
     def _tenants(self, lane: dict[str, object]) -> Iterator[str]:
         """The other tenants who have due jobs there, as far as they are worth counting."""
         first = self._tx.row("lane_first_tenant", **lane, now=self._tx.now)
-        if first is None:
-            return
-        after = {"after": first["tenant"], "limit": _MOST_TENANTS, "now": self._tx.now}
-        for row in (first, *self._tx.rows("lane_turn", **lane, **after)):
-            if row["tenant"] != self._job.tenant:
-                yield row["tenant"]
+        if first is not None:
+            after = {"after": first["tenant"], "limit": _MOST_TENANTS, "now": self._tx.now}
+            for row in (first, *self._tx.rows("lane_turn", **lane, **after)):
+                if row["tenant"] != self._job.tenant:
+                    yield row["tenant"]
 
-    def _counted(self, statement: str, **values: object) -> int:
-        row = self._tx.row(statement, **{"limit": self.room, **values})
-        return 0 if row is None else int(row["count"])
-
-
-def _versions(tx: Tx, job_type: str, newest: int) -> Iterator[int]:
-    row = tx.row("lane_version", type=job_type, below=min(newest, NEWEST_VERSION - 1) + 1)
-    while row is not None:
-        yield row["schema_version"]
-        row = tx.row("lane_version", type=job_type, below=row["schema_version"])
+    def _count(self, field: str, statement: str, most: int, **values: object) -> bool:
+        """Whether there were any."""
+        row = self._tx.row(statement, limit=most, **values) if most else None
+        found = 0 if row is None else int(row["count"])
+        self.found[field] += found
+        return bool(found)
 
 
 def _pace(tx: Tx, types: set[str]) -> Pace:

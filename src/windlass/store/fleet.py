@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,15 +12,13 @@ from windlass.clock import from_micros
 from windlass.errors import WorkerNotFound
 from windlass.job import Request
 from windlass.store import access, flow, lanes, rows, running
-
-if TYPE_CHECKING:
-    from windlass.store.engine import Row, Tx
+from windlass.store.engine import Row, Tx
 
 
 def next_fire(tx: Tx) -> timedelta | None:
     """How long until the next schedule fires."""
     row = tx.row("next_fire")
-    return None if row is None or row["next_at"] is None else timedelta(microseconds=row["next_at"] - tx.now)
+    return None if row is None or row["next_at"] is None else rows.from_span(row["next_at"] - tx.now)
 
 
 # A worker whose beat is older than this is taken for dead by the others.
@@ -123,32 +120,13 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
 def join(tx: Tx, worker: WorkerInfo) -> None:
     """Enter a worker's row."""
-    tx.change(
-        "join",
-        id=worker.id,
-        host=worker.host,
-        boot=worker.boot,
-        pid_space=worker.pid_space,
-        pid=worker.pid,
-        pid_started=worker.pid_started,
-        version=worker.version,
-        app=worker.app,
-        types=rows.json_text(worker.types),
-        slots=worker.slots,
-        versions=rows.json_text(worker.versions),
-        reader=worker.reader,
-        pools=rows.json_text(worker.pools),
-        declares=None if worker.declares is None else " ".join(worker.declares),
-        now=tx.now,
-    )
+    declares = None if worker.declares is None else " ".join(worker.declares)
+    tx.change("join", **rows.columns(worker, declares=declares), now=tx.now)
 
 
 def beat(tx: Tx, worker: str, vitals: Vitals) -> bool:
     """Move the worker's beat; False if it is unknown or was declared dead: take a new id."""
-    said = msgspec.structs.asdict(vitals)
-    # None: as it said before.
-    said["pools"] = None if vitals.pools is None else rows.json_text(vitals.pools)
-    return bool(tx.change("beat", id=worker, now=tx.given, **said))
+    return bool(tx.change("beat", id=worker, now=tx.given, **rows.columns(vitals)))
 
 
 def beat_waiting(tx: Tx, workers: Sequence[str]) -> set[str]:
@@ -199,36 +177,7 @@ def look(tx: Tx, worker: str, types: Mapping[str, int], reader: str = "") -> Loo
     )
 
 
-_pools = msgspec.json.Decoder(dict[str, PoolInfo])
-
-
 def worker_from(row: Row) -> WorkerInfo:
     """A worker's row."""
-    return WorkerInfo(
-        id=row["id"],
-        state=row["state"],
-        beat=row["beat"],
-        beat_at=from_micros(row["beat_at"]),
-        started_at=from_micros(row["started_at"]),
-        host=row["host"],
-        boot=row["boot"],
-        pid_space=row["pid_space"],
-        pid=row["pid"],
-        pid_started=row["pid_started"],
-        version=row["version"],
-        app=row["app"],
-        types=tuple(msgspec.json.decode(row["types"], type=list[str])),
-        slots=row["slots"],
-        busy=row["busy"],
-        held=row["held"],
-        done=row["done"],
-        failed=row["failed"],
-        late=row["late"],
-        deaf=bool(row["deaf"]),
-        resident_bytes=row["resident_bytes"],
-        drain=bool(row["drain"]),
-        versions=msgspec.json.decode(row["versions"], type=dict[str, int]),
-        reader=row["reader"],
-        pools=_pools.decode(row["pools"]),
-        declares=None if row["declares"] is None else tuple(row["declares"].split()),
-    )
+    declares = None if row["declares"] is None else tuple(row["declares"].split())
+    return rows.read(WorkerInfo, row, declares=declares)

@@ -11,10 +11,10 @@ import msgspec
 
 from windlass.clock import from_micros, span, to_micros
 from windlass.policy import MOST_JOBS, Limit
-from windlass.store import access
+from windlass.store import access, rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from windlass.job import Job
     from windlass.policy import BreakerTerms
@@ -121,8 +121,12 @@ def switches(tx: Tx) -> Switches:
     failing = {row["name"]: row["changed_at"] for row in found if row["what"] == "failing"}
     hangs = {name: at for name, at in failing.items() if name.startswith(HANG)}
     return Switches(
-        pauses={row["name"]: _pause(row) for row in found if row["what"] == "pause"},
-        breakers={row["name"]: breaker_from(row) for row in found if row["what"] == "breaker"},
+        pauses={
+            row["name"]: rows.read(Pause, row, type=row["name"], **_change(row))
+            for row in found
+            if row["what"] == "pause"
+        },
+        breakers=_breakers(row for row in found if row["what"] == "breaker"),
         failing=frozenset(failing) - hangs.keys(),
         hanging=frozenset(
             name.removeprefix(HANG) for name, at in hangs.items() if at > tx.now - span(ISOLATED)
@@ -155,10 +159,6 @@ def revision(tx: Tx) -> int:
     """Rises with every change of what is set, paused or switched."""
     row = tx.row("revision")
     return 0 if row is None else int(row["value"])
-
-
-def _pause(row: Row) -> Pause:
-    return Pause(type=row["name"], by=row["who"], why=row["why"], at=from_micros(row["changed_at"]))
 
 
 def note_runs(tx: Tx, worker: str, runs: Sequence[Runs], terms: Mapping[str, BreakerTerms]) -> list[Breaker]:
@@ -198,9 +198,12 @@ def set_breaker(tx: Tx, name: str, state: BreakerState, *, by: str = "", why: st
     _forget(tx, name)
     tx.change("revise")
     changed = _known(tx)[name]
-    access.note(
-        tx, "breaker", "breaker", name, by=by, why=why, before=_standing(before), after=_standing(changed)
+    # One that nobody knew was closed.
+    was, now = (
+        {name: each is not None and getattr(each, name) for name in ("open", "by_hand")}
+        for each in (before, changed)
     )
+    access.note(tx, "breaker", "breaker", name, by=by, why=why, before=was, after=now)
     return changed
 
 
@@ -240,12 +243,11 @@ def _opened(tx: Tx, name: str, terms: BreakerTerms) -> bool:
 
 def _closed_by_probe(tx: Tx, runs: Runs) -> bool:
     """A probe that succeeded closes the breaker; no other job does, for it may have run before."""
-    closed = any(
-        tx.change("close_breaker", name=runs.name, token=token, now=tx.now) for token in runs.succeeded
-    )
-    if closed:
-        _forget(tx, runs.name)
-    return closed
+    for token in runs.succeeded:
+        if tx.change("close_breaker", name=runs.name, token=token, now=tx.now):
+            _forget(tx, runs.name)
+            return True
+    return False
 
 
 def _forget(tx: Tx, name: str) -> None:
@@ -253,25 +255,15 @@ def _forget(tx: Tx, name: str) -> None:
     tx.change("forget_failures", name=name, before=tx.now + 1)
 
 
-def _standing(breaker: Breaker | None) -> dict[str, object]:
-    """How a breaker stands, for the audit log; one that nobody knows is closed."""
-    if breaker is None:
-        return {"open": False, "by_hand": False}
-    return {"open": breaker.open, "by_hand": breaker.by_hand}
-
-
 def _known(tx: Tx) -> dict[str, Breaker]:
-    return {row["name"]: breaker_from(row) for row in tx.rows("breakers")}
+    return _breakers(tx.rows("breakers"))
 
 
-def breaker_from(row: Row) -> Breaker:
-    """As its row says."""
-    return Breaker(
-        name=row["name"],
-        open=row["state"] == "open",
-        by_hand=bool(row["by_hand"]),
-        at=from_micros(row["changed_at"]),
-        by=row["who"],
-        why=row["why"],
-        probe_at=None if row["probe_at"] is None else from_micros(row["probe_at"]),
-    )
+def _breakers(found: Iterable[Row]) -> dict[str, Breaker]:
+    return {
+        row["name"]: rows.read(Breaker, row, open=row["state"] == "open", **_change(row)) for row in found
+    }
+
+
+def _change(row: Row) -> dict[str, object]:
+    return {"by": row["who"], "at": from_micros(row["changed_at"])}

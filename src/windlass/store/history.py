@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from windlass.clock import from_micros, span, to_micros
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from windlass.store.engine import Tx
-
+from windlass.clock import span, to_micros
+from windlass.store import rows
+from windlass.store.engine import Tx
 
 # What the store itself counts, and how much waits; observe/names.py has all the names.
 ENQUEUED = "enqueued"
@@ -117,9 +112,11 @@ class Noticed(msgspec.Struct, frozen=True, kw_only=True):
 LOOKED = ""
 
 
-def add(tx: Tx, happened: Happened) -> None:
-    """Count what happened, now."""
-    _write(tx, "add_history", happened)
+def add(tx: Tx, happened: Happened, statement: str = "add_history") -> None:
+    """Count what happened, now; with `note_history`, keep how much of something there is."""
+    if happened:
+        told = rows.json_text([(*of, value) for of, value in sorted(happened.items())])
+        tx.change(statement, rows=told, **{step.value: _begin(step, tx.now) for step in Step})
 
 
 def tell(tx: Tx, happened: Happened, flush: Flush) -> None:
@@ -129,18 +126,6 @@ def tell(tx: Tx, happened: Happened, flush: Flush) -> None:
     for version in sorted(flush.releases):
         tx.change("note_release", version=version, now=tx.now)
     add(tx, happened)
-
-
-def put(tx: Tx, amounts: Happened) -> None:
-    """Keep how much of something there is."""
-    _write(tx, "note_history", amounts)
-
-
-def _write(tx: Tx, statement: str, amounts: Mapping[tuple[str, str], int]) -> None:
-    rows = [(*of, value) for of, value in sorted(amounts.items())]
-    if rows:
-        told = msgspec.json.encode(rows).decode()
-        tx.change(statement, rows=told, **{step.value: _begin(step, tx.now) for step in Step})
 
 
 def totals(tx: Tx) -> dict[tuple[str, str], int]:
@@ -159,41 +144,36 @@ def history(
     found = (
         tx.rows("history", **bounds)
         if types is None
-        else tx.rows("history_of_types", types=_text(types), **bounds)
+        else tx.rows("history_of_types", types=rows.json_text(types), **bounds)
     )
-    return [Past(from_micros(row["at"]), row["type"], row["name"], row["value"]) for row in found]
+    return [rows.read(Past, row) for row in found]
 
 
 def history_of_others(
     tx: Tx, step: Step, since: datetime, before: datetime, *, types: Sequence[str]
 ) -> list[Past]:
     """What happened to jobs of all types but these, added up, as of one type `other`."""
-    found = tx.rows("history_of_others", types=_text(types), **_bounds(step, since, before))
-    return [Past(from_micros(row["at"]), OTHER, row["name"], row["value"]) for row in found]
+    found = tx.rows("history_of_others", types=rows.json_text(types), **_bounds(step, since, before))
+    return [rows.read(Past, row, type=OTHER) for row in found]
 
 
 def _bounds(step: Step, since: datetime, before: datetime) -> dict[str, str | int]:
     return {"step": step.value, "since": _begin(step, to_micros(since)), "before": to_micros(before)}
 
 
-def _text(types: Sequence[str]) -> str:
-    return msgspec.json.encode(types).decode()
-
-
 def releases(tx: Tx) -> list[Release]:
     """The releases that are counted apart, the newest first."""
-    return [Release(row["version"], from_micros(row["first_at"])) for row in tx.rows("releases")]
+    return [rows.read(Release, row) for row in tx.rows("releases")]
 
 
 def increases(tx: Tx, since: Sequence[timedelta]) -> dict[timedelta, dict[tuple[str, str], int]]:
     """What happened in the last so many minutes, the present one included."""
-    return {ago: _increase(tx, _begin(Step.MINUTE, tx.now - span(ago))) for ago in since}
-
-
-def _increase(tx: Tx, since: int) -> dict[tuple[str, str], int]:
-    whole = -_begin(Step.HOUR, -since)
-    found = tx.rows("increase", since=since, hour=whole)
-    return {(row["type"], row["name"]): row["value"] for row in found}
+    found: dict[timedelta, dict[tuple[str, str], int]] = {}
+    for ago in since:
+        first = _begin(Step.MINUTE, tx.now - span(ago))
+        counted = tx.rows("increase", since=first, hour=-_begin(Step.HOUR, -first))
+        found[ago] = {(row["type"], row["name"]): row["value"] for row in counted}
+    return found
 
 
 def gauge_at(tx: Tx, name: str, ago: timedelta) -> dict[str, int]:
@@ -211,7 +191,7 @@ def gauges(tx: Tx, name: str, since: timedelta) -> dict[str, list[int]]:
     first = _begin(Step.MINUTE, tx.now - span(since))
     minutes = list(range(first, tx.now + 1, minute))
     found: dict[str, list[int]] = {}
-    for row in tx.rows("gauges", minutes=msgspec.json.encode(minutes).decode(), name=name):
+    for row in tx.rows("gauges", minutes=rows.json_text(minutes), name=name):
         found.setdefault(row["type"], []).append(row["value"])
     return found
 
@@ -222,26 +202,18 @@ def bounds(now: int) -> dict[str, int]:
     return {**steps, "told": now - span(_REPEATED_WITHIN)}
 
 
-def prune_workers(tx: Tx) -> None:
-    """Forget restarts in places where there were none for long: hosts come and go."""
+def prune(tx: Tx) -> None:
+    """Forget the oldest releases, if there are more than anybody shows, and restarts of hosts long gone."""
     tx.change("prune_restarts", since=tx.now - span(_RESTARTS_KEPT))
-
-
-def prune_releases(tx: Tx) -> None:
-    """Forget the oldest, if there are more than anybody shows."""
     known = releases(tx)
     if len(known) > _MOST_RELEASES:
-        for release in _last_run_first(tx, known)[_MOST_RELEASES:]:
+        # Those that ran last stay, whenever they came: an old one that runs on is not counted anew.
+        last = {row["name"]: row["at"] for row in tx.rows("last_runs", since=tx.now - span(_RUNS_ON))}
+        known.sort(key=lambda each: -last.get(of_release(each.version, ATTEMPTS), 0))
+        for release in known[_MOST_RELEASES:]:
             for name in counted_of_release(release.version):
                 tx.change("forget_counted", name=name)
             tx.change("forget_release", version=release.version)
-
-
-def _last_run_first(tx: Tx, known: Sequence[Release]) -> list[Release]:
-    """Those that ran last come first, whenever they came: an old one that runs on is not counted anew."""
-    found = tx.rows("last_runs", since=tx.now - span(_RUNS_ON))
-    last = {row["name"]: row["at"] for row in found}
-    return sorted(known, key=lambda each: -last.get(of_release(each.version, ATTEMPTS), 0))
 
 
 def _begin(step: Step, micros: int) -> int:
@@ -267,17 +239,7 @@ _CLAIMED_FOR = timedelta(minutes=1)
 
 def noticed(tx: Tx) -> list[Noticed]:
     """Alerts whose condition held when last looked, or whose end was not sent yet."""
-    return [
-        Noticed(
-            name=row["name"],
-            labels=row["labels"],
-            since=from_micros(row["since"]),
-            seen_at=from_micros(row["seen_at"]),
-            value=row["value"],
-            told=bool(row["told"]),
-        )
-        for row in tx.rows("alerts", telling=_TELLING)
-    ]
+    return [rows.read(Noticed, row) for row in tx.rows("alerts", telling=_TELLING)]
 
 
 def notice(tx: Tx, holding: Mapping[tuple[str, str], float]) -> list[Noticed]:

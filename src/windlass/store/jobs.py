@@ -5,28 +5,20 @@ from __future__ import annotations
 import base64
 import binascii
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec
+from typing import Any, NamedTuple
 
 import msgspec
 
 from windlass.checks import check_moment, storable
 from windlass.clock import END_OF_TIME, from_micros, span, to_micros
 from windlass.errors import JobNotFound, UniqueConflict, WrongState, must_be
-from windlass.job import LIVE, Change, Error, Job, JobState, NewJob, Reason, Request, View
-from windlass.store import access, history, rows, running
-from windlass.store.chains import end, ends
-from windlass.store.engine import Acted
+from windlass.job import ENDED, LIVE, Change, Error, Job, JobState, NewJob, Reason, Request, View
+from windlass.store import access, chains, history, rows, running
+from windlass.store.engine import Acted, Row, Tx
 from windlass.store.history import CONFIRMED, DEAD, REPLAYED
 from windlass.store.keys import get_by_id
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from windlass.store.engine import Row, Tx
-
 
 # --- operating ----------------------------------------------------------------------------------
 
@@ -125,7 +117,7 @@ def find(
     values: dict[str, object] = {"before": _decode(cursor), "limit": limit + 1, "now": tx.now}
     floor = None if window is None else _floor(tx, _decode(cursor), window)
     found = tx.search(_parts(where), _clauses(tx, where, values, floor), values)
-    jobs = [rows.found_job(row) for row in found[:limit]]
+    jobs = [rows.read(Job, row) for row in found[:limit]]
     if len(found) > limit:
         return Page(jobs, _encode(jobs[-1].seq))
     return Page(jobs, None if floor is None else _encode(floor))
@@ -181,10 +173,11 @@ def _clauses(tx: Tx, where: Filter, values: dict[str, object], floor: int | None
 
 
 def _each_clause(tx: Tx, where: Filter, values: dict[str, object]) -> Iterator[str]:
-    if where.ids:
-        yield _one_of("id", where.ids, values)
-    if where.types:
-        yield _one_of("type", where.types, values)
+    for column, chosen in (("id", where.ids), ("type", where.types)):
+        if chosen:
+            names = [f"{column}_{number}" for number in range(len(chosen))]
+            values.update(zip(names, chosen, strict=True))
+            yield f"{column} in ({', '.join(f':{name}' for name in names)})"
     if where.states:
         # In words rather than bound: only so can the index of the dead be used for them.
         yield "(" + " or ".join(f"state = '{state.value}'" for state in where.states) + ")"
@@ -217,29 +210,19 @@ def _error(tx: Tx, wanted: str, values: dict[str, object]) -> str:
 
 def _check_plain(path: Sequence[str], value: object) -> None:
     """Only a single value can be compared with a payload's field."""
-    match value:
-        case None | bool() | str():
-            return
-        case int() if abs(value) < 2**63:
-            return
-        case float() if math.isfinite(value):
-            return
-        case _:
-            allowed = "a text, a number, true, false or null"
-            raise must_be("payload." + ".".join(path), value, allowed)
+    plain = value is None or isinstance(value, str | int | float)
+    if (
+        not plain
+        or (isinstance(value, float) and not math.isfinite(value))
+        or (isinstance(value, int) and abs(value) >= 2**63)
+    ):
+        raise must_be("payload." + ".".join(path), value, "a text, a number, true, false or null")
 
 
 def _view(view: str) -> str:
-    try:
-        return _VIEWS[View(view)]
-    except ValueError:
-        raise must_be("view", view, "one of " + ", ".join(View)) from None
-
-
-def _one_of(column: str, wanted: tuple[str, ...], values: dict[str, object]) -> str:
-    names = [f"{column}_{number}" for number in range(len(wanted))]
-    values.update(zip(names, wanted, strict=True))
-    return f"{column} in ({', '.join(f':{name}' for name in names)})"
+    if view not in _VIEWS:
+        raise must_be("view", view, "one of " + ", ".join(View))
+    return _VIEWS[View(view)]
 
 
 def _encode(seq: int) -> str:
@@ -255,8 +238,6 @@ def _decode(cursor: str | None) -> int:
         raise must_be("cursor", cursor, "the `next` of an earlier page") from None
     return min(max(seq, 0), _FROM_THE_TOP)
 
-
-P = ParamSpec("P")
 
 # History must not make the counts slow: ended jobs are counted up to this bound.
 _MOST_ENDED = 10_000
@@ -291,93 +272,61 @@ class Asked(NamedTuple):
     request_id: str = ""
 
 
-def _once(verb: Callable[Concatenate[Tx, str, P], Acted]) -> Callable[Concatenate[Tx, str, P], Acted]:
-    """The verb, unless the same request has been carried out: then the answer says how the job stands."""
-
-    @wraps(verb)
-    def once(tx: Tx, job_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Acted:
-        if request_id := kwargs.get("request_id"):
-            job = _known(tx, job_id)
-            if any(change.request_id == request_id for change in job.changes):
-                return Acted(job.id, job.state, done=job.request is None)
-        return verb(tx, job_id, *args, **kwargs)
-
-    return once
-
-
-@_once
-@ends
 def cancel(tx: Tx, job_id: str, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
     """End a pending job as cancelled, or ask the worker of a running one to."""
-    asked = Asked(by, why, request_id)
-    job = _allowed(tx, job_id, "cancel")
-    if job.state is JobState.PENDING:
-        acted = end(tx, job, JobState.CANCELLED, _changed(tx, job, "cancel", asked))
-    else:
-        acted = _ask(tx, job, Request.CANCEL, _changed(tx, job, "cancel", asked))
-    return _noted(tx, job, acted, "cancel", asked)
+
+    def do(job: Job, changes: str) -> Acted:
+        if job.state is JobState.PENDING:
+            return chains.end(tx, job, JobState.CANCELLED, changes)
+        return _ask(tx, job, Request.CANCEL, changes)
+
+    return _carry_out(tx, job_id, "cancel", Asked(by, why, request_id), do)
 
 
-@_once
-@ends
 def bury(tx: Tx, job_id: str, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
     """Move a pending job to the dead letters, or ask the worker of a running one to."""
-    asked = Asked(by, why, request_id)
-    job = _allowed(tx, job_id, "bury")
-    if job.state is JobState.PROCESSING:
-        acted = _ask(tx, job, Request.BURY, _changed(tx, job, "bury", asked))
-        return _noted(tx, job, acted, "bury", asked)
-    error = Error(Reason.CANCELLED, message="moved to the dead letters by hand")
-    tx.change(
-        "bury",
-        seq=job.seq,
-        reason=error.reason.value,
-        error=rows.error_text(error),
-        changes=_changed(tx, job, "bury", asked),
-        now=tx.now,
-    )
-    history.add(tx, {(job.type, DEAD): 1})
-    return _noted(tx, job, Acted(job.id, JobState.DEAD), "bury", asked)
+
+    def do(job: Job, changes: str) -> Acted:
+        if job.state is JobState.PROCESSING:
+            return _ask(tx, job, Request.BURY, changes)
+        error = Error(Reason.CANCELLED, message="moved to the dead letters by hand")
+        told = {"reason": error.reason.value, "error": rows.error_text(error)}
+        tx.change("bury", seq=job.seq, changes=changes, now=tx.now, **told)
+        history.add(tx, {(job.type, DEAD): 1})
+        return Acted(job.id, JobState.DEAD)
+
+    return _carry_out(tx, job_id, "bury", Asked(by, why, request_id), do)
 
 
-@_once
 def replay(
     tx: Tx, job_id: str, *, edit: Edit | None = None, by: str = "", why: str = "", request_id: str = ""
 ) -> Acted:
     """Make a dead job pending again: same row, history kept, attempts from zero."""
-    asked = Asked(by, why, request_id)
-    job = _allowed(tx, job_id, "replay")
-    _retake_name(tx, job)
-    _wait_no_more(tx, job)
-    anew = edit or Edit()
-    if anew.payload is not None:
-        tx.change("forget_unread", seq=job.seq)
-    run_at = max(to_micros(anew.run_at), tx.now) if anew.run_at else tx.now
-    tx.change(
-        "replay",
-        seq=job.seq,
-        due=int(run_at <= tx.now),
-        run_at=run_at,
-        priority=anew.priority,
-        payload=anew.payload.decode() if anew.payload is not None else None,
-        schema_version=anew.schema_version,
-        changes=_changed(tx, job, "replay", asked, edit),
-        now=tx.now,
-    )
-    history.add(tx, {(job.type, REPLAYED): 1})
-    return _noted(tx, job, Acted(job.id, JobState.PENDING), "replay", asked, edit)
+
+    def do(job: Job, changes: str) -> Acted:
+        _retake_name(tx, job)
+        _wait_no_more(tx, job)
+        anew = edit or Edit()
+        if anew.payload is not None:
+            tx.change("forget_unread", seq=job.seq)
+        run_at = max(to_micros(anew.run_at), tx.now) if anew.run_at else tx.now
+        told = rows.columns(anew, run_at=run_at, due=int(run_at <= tx.now))
+        tx.change("replay", seq=job.seq, changes=changes, now=tx.now, **told)
+        history.add(tx, {(job.type, REPLAYED): 1})
+        return Acted(job.id, JobState.PENDING)
+
+    return _carry_out(tx, job_id, "replay", Asked(by, why, request_id), do, edit)
 
 
 def rerun(tx: Tx, job_id: str, new: NewJob, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
     """Store a job that does once more what an ended one did; its record and the audit log name both."""
-    job = _allowed(tx, job_id, "rerun")
+    job, _ = _locked(tx, job_id)
+    _check_state(job, "rerun")
     [done] = tx.enqueue([new])
     if done.created:
-        made = _known(tx, done.id)
         change = Change(from_micros(tx.now), "rerun", by, why, request_id=request_id, job=job.id)
-        _change(tx, made, Edit(), rows.changes_text([change]))
-        after = {"job": done.id}
-        access.note(tx, "rerun", "job", job.id, by=by, why=why, after=after)
+        _change(tx, _locked(tx, done.id)[0], Edit(), rows.changes_text([change]))
+        access.note(tx, "rerun", "job", job.id, by=by, why=why, after={"job": done.id})
     return Acted(done.id, JobState.PENDING)
 
 
@@ -394,86 +343,30 @@ def _retake_name(tx: Tx, job: Job) -> None:
     tx.change("retake_unique", seq=job.seq)
 
 
-@_once
-@ends
 def discard(tx: Tx, job_id: str, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
     """Close a dead job for good."""
     asked = Asked(by, why, request_id)
-    job = _allowed(tx, job_id, "discard")
-    acted = end(tx, job, JobState.DISCARDED, _changed(tx, job, "discard", asked))
-    return _noted(tx, job, acted, "discard", asked)
+    return _carry_out(
+        tx, job_id, "discard", asked, lambda job, told: chains.end(tx, job, JobState.DISCARDED, told)
+    )
 
 
 def confirm(tx: Tx, job_id: str) -> bool:
     """Count that a job's effect was acknowledged; once, however often that is told."""
-    job = _allowed(tx, job_id, "confirm")
+    job, _ = _locked(tx, job_id)
+    _check_state(job, "confirm")
     if not tx.change("acknowledge", id=job.id, key=CONFIRMED_KEY, now=tx.now):
         return False
     history.add(tx, {(job.type, CONFIRMED): 1})
     return True
 
 
-@_once
 def edit(tx: Tx, job_id: str, change: Edit, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
     """Change a pending job's priority, time or payload."""
     asked = Asked(by, why, request_id)
-    job = _allowed(tx, job_id, "edit")
-    acted = _change(tx, job, change, _changed(tx, job, "edit", asked, change))
-    return _noted(tx, job, acted, "edit", asked, change)
+    return _carry_out(tx, job_id, "edit", asked, lambda job, told: _change(tx, job, change, told), change)
 
 
-def counts(tx: Tx) -> Counts:
-    """How many jobs stand where, by type; due ones by priority and schema version, too."""
-    found = [_due(row, tx.now) for row in tx.rows("count_due")]
-    later = tx.rows("count_later", now=tx.now, never=END_OF_TIME)
-    found += [Count(row["type"], JobState.PENDING, View(row["view"]), row["count"]) for row in later]
-    for row in tx.rows("count_running", now=tx.now):
-        stuck = View.STUCK if row["stuck"] else None
-        found.append(Count(row["type"], JobState.PROCESSING, stuck, row["count"]))
-    found += [Count(row["type"], JobState.DEAD, None, row["count"]) for row in tx.rows("count_dead")]
-    ended, capped = _ended(tx)
-    return Counts(from_micros(tx.now), [*found, *ended], capped=capped)
-
-
-def _ended(tx: Tx) -> tuple[list[Count], bool]:
-    """How many jobs have ever ended, by type and state; and whether some of these numbers may be too low.
-
-    Counters tell, however many there were. They are flushed once a second, so the newest records are counted,
-    too: of each number the larger one is true.
-    """
-    records = {(row["type"], row["state"]): row["count"] for row in tx.rows("count_ended", limit=_MOST_ENDED)}
-    counters = {(row["type"], row["name"]): row["value"] for row in tx.rows("ended_ever")}
-    known = {of: max(records.get(of, 0), counters.get(of, 0)) for of in sorted({*records, *counters})}
-    more = sum(records.values()) >= _MOST_ENDED
-    capped = more and any(counters.get(of, 0) < count for of, count in records.items())
-    return [Count(name, JobState(state), None, count) for (name, state), count in known.items()], capped
-
-
-def _due(row: Row, now: int) -> Count:
-    waited = timedelta(microseconds=max(0, now - row["since"]))
-    return Count(
-        row["type"],
-        JobState.PENDING,
-        View.DUE,
-        row["count"],
-        waited,
-        row["priority"],
-        row["schema_version"],
-    )
-
-
-def _known(tx: Tx, job_id: str) -> Job:
-    """A job that is to be changed; nobody else changes it before we have."""
-    if not storable(job_id):
-        raise JobNotFound(job_id)
-    row = tx.row("lock_job", id=job_id)
-    job = get_by_id(tx, job_id) if row is None else rows.live_job(row)
-    if job is None:
-        raise JobNotFound(job_id)
-    return job
-
-
-@_once
 def act(
     tx: Tx,
     job_id: str,
@@ -488,21 +381,82 @@ def act(
 
     The section binds `seq`, `changes` and `now`.
     """
-    asked = Asked(by, why, request_id)
-    job = _allowed(tx, job_id, verb, states)
-    tx.change(verb, seq=job.seq, changes=_changed(tx, job, verb, asked), now=tx.now)
-    return _noted(tx, job, Acted(job.id, _known(tx, job_id).state), verb, asked)
+
+    def do(job: Job, changes: str) -> Acted:
+        tx.change(verb, seq=job.seq, changes=changes, now=tx.now)
+        return Acted(job.id, _locked(tx, job_id)[0].state)
+
+    return _carry_out(tx, job_id, verb, Asked(by, why, request_id), do, states=states)
 
 
-def _allowed(tx: Tx, job_id: str, verb: str, states: Sequence[JobState] = ()) -> Job:
-    """The job, locked, if its state allows the verb; WrongState names the verb that it does allow."""
-    job = _known(tx, job_id)
+def _carry_out(
+    tx: Tx,
+    job_id: str,
+    verb: str,
+    asked: Asked,
+    do: Callable[[Job, str], Acted],
+    change: Edit | None = None,
+    states: Sequence[JobState] = (),
+) -> Acted:
+    """Do something to a job in one of the verb's states, once for each request, and note who asked for it.
+
+    `do` takes the job and its changes with this one behind them.
+    """
+    job, row = _locked(tx, job_id)
+    if asked.request_id and any(each.request_id == asked.request_id for each in job.changes):
+        return Acted(job.id, job.state, done=job.request is None)
+    _check_state(job, verb, states)
+    # A payload that is replaced is kept.
+    payload = msgspec.json.decode(job.payload) if change is not None and change.payload is not None else None
+    record = Change(from_micros(tx.now), verb, asked.by, asked.why, payload, asked.request_id)
+    acted = do(job, rows.changes_text((*job.changes, record)))
+    _note(tx, job, acted, verb, asked, change)
+    if row is not None and acted.done and acted.state is not job.state and acted.state in ENDED:
+        chains.ended(tx, job_id, acted.state, row, tx.enqueue)
+    return acted
+
+
+def counts(tx: Tx) -> Counts:
+    """How many jobs stand where, by type; due ones by priority and schema version, too."""
+    found = []
+    for row in tx.rows("count_due"):
+        waited = rows.from_span(max(0, tx.now - row["since"]))
+        found.append(rows.read(Count, row, state=JobState.PENDING, view=View.DUE, oldest=waited))
+    later = tx.rows("count_later", now=tx.now, never=END_OF_TIME)
+    found += [rows.read(Count, row, state=JobState.PENDING) for row in later]
+    for row in tx.rows("count_running", now=tx.now):
+        stuck = View.STUCK if row["stuck"] else None
+        found.append(Count(row["type"], JobState.PROCESSING, stuck, row["count"]))
+    found += [Count(row["type"], JobState.DEAD, None, row["count"]) for row in tx.rows("count_dead")]
+    # How many have ever ended is told by counters. They are flushed once a second, so the newest records are
+    # counted, too: of each number the larger one is true.
+    records = {(row["type"], row["state"]): row["count"] for row in tx.rows("count_ended", limit=_MOST_ENDED)}
+    counters = {(row["type"], row["name"]): row["value"] for row in tx.rows("ended_ever")}
+    known = {of: max(records.get(of, 0), counters.get(of, 0)) for of in sorted({*records, *counters})}
+    more = sum(records.values()) >= _MOST_ENDED
+    capped = more and any(counters.get(of, 0) < count for of, count in records.items())
+    found += [Count(name, JobState(state), None, count) for (name, state), count in known.items()]
+    return Counts(from_micros(tx.now), found, capped=capped)
+
+
+def _locked(tx: Tx, job_id: str) -> tuple[Job, Row | None]:
+    """A job that is to be changed, and its row if it is live: nobody else changes it before we have."""
+    row = tx.row("lock_job", id=job_id) if storable(job_id) else None
+    if row is not None:
+        return rows.read(Job, row), row
+    job = get_by_id(tx, job_id) if storable(job_id) else None
+    if job is None:
+        raise JobNotFound(job_id)
+    return job, None
+
+
+def _check_state(job: Job, verb: str, states: Sequence[JobState] = ()) -> None:
+    """WrongState names the states that the verb is for, and the verb for this one."""
     states = states or STATES[verb]
-    if job.state in states:
-        return job
-    *others, last = states
-    allowed = f"{', '.join(others)} and {last}" if others else last.value
-    raise WrongState(job.id, verb, job.state.value, allowed, _INSTEAD.get((verb, job.state), ""))
+    if job.state not in states:
+        *others, last = states
+        allowed = f"{', '.join(others)} and {last}" if others else last.value
+        raise WrongState(job.id, verb, job.state.value, allowed, _INSTEAD.get((verb, job.state), ""))
 
 
 def _ask(tx: Tx, job: Job, request: Request, changes: str) -> Acted:
@@ -519,17 +473,9 @@ def _change(tx: Tx, job: Job, change: Edit, changes: str) -> Acted:
             # It waited for somebody who could read the payload before this one.
             run_at = tx.now
         tx.change("forget_unread", seq=job.seq)
-    tx.change(
-        "edit",
-        seq=job.seq,
-        priority=change.priority,
-        run_at=run_at,
-        due=None if run_at is None else int(run_at <= tx.now),
-        payload=change.payload.decode() if change.payload is not None else None,
-        schema_version=change.schema_version,
-        changes=changes,
-        now=tx.now,
-    )
+    due = None if run_at is None else int(run_at <= tx.now)
+    told = rows.columns(change, run_at=run_at, due=due)
+    tx.change("edit", seq=job.seq, changes=changes, now=tx.now, **told)
     return Acted(job.id, JobState.PENDING)
 
 
@@ -539,15 +485,8 @@ def _wait_no_more(tx: Tx, job: Job) -> None:
     tx.change("wait_no_more", id=job.id)
 
 
-def _changed(tx: Tx, job: Job, verb: str, asked: Asked, edit: Edit | None = None) -> str:
-    """The job's changes with this one behind them; a payload that is replaced is kept."""
-    before = msgspec.json.decode(job.payload) if edit is not None and edit.payload is not None else None
-    change = Change(from_micros(tx.now), verb, asked.by, asked.why, before, asked.request_id)
-    return rows.changes_text((*job.changes, change))
-
-
-def _noted(tx: Tx, job: Job, acted: Acted, verb: str, asked: Asked, change: Edit | None = None) -> Acted:
-    """The same, with a line in the audit log. Payloads stay out of it: the job's own record keeps them."""
+def _note(tx: Tx, job: Job, acted: Acted, verb: str, asked: Asked, change: Edit | None) -> None:
+    """A line of the audit log. Payloads stay out of it: the job's own record keeps them."""
     before: dict[str, object] = {"state": job.state}
     after: dict[str, object] = {"state": acted.state} if acted.done else {"state": acted.state, "asked": True}
     if change is not None and change.priority is not None:
@@ -557,4 +496,3 @@ def _noted(tx: Tx, job: Job, acted: Acted, verb: str, asked: Asked, change: Edit
     if change is not None and change.payload is not None:
         after["payload"] = "changed"
     access.note(tx, verb, "job", job.id, by=asked.by, why=asked.why, before=before, after=after)
-    return acted

@@ -8,25 +8,19 @@ the release before looks there for every key, whatever the tenant. A unique name
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from windlass.checks import check_text, storable
-from windlass.clock import span, to_micros
 from windlass.errors import AmbiguousKey, Conflict, IdConflict, KeyConflict, Refused, UniqueConflict
-from windlass.job import MAX_TENANT, NewJob, scope_of
+from windlass.job import MAX_TENANT, Job, NewJob, scope_of
 from windlass.store import rows
-from windlass.store.engine import Enqueued
+from windlass.store.engine import Enqueued, Row, Tx
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from windlass.job import Job
-    from windlass.store.engine import Row, Tx
-
-    Storing = Callable[[Any, Sequence[NewJob]], list[Enqueued]]
+Storing = Callable[[Any, Sequence[NewJob]], list[Enqueued]]
 
 
 def found(job: Job | NewJob) -> Enqueued:
@@ -36,13 +30,9 @@ def found(job: Job | NewJob) -> Enqueued:
 
 def existing(new: NewJob, known: Job | NewJob | None) -> Enqueued:
     """The id is known: the same request sent again finds its job, anything else is refused."""
-    same = (
-        known is not None
-        and known.type == new.type
-        and bytes(known.payload) == new.payload
-        and known.key == new.key
-        and known.caller == new.caller
-        and known.tenant == new.tenant
+    same = known is not None and (
+        (known.type, bytes(known.payload), known.key, known.caller, known.tenant)
+        == (new.type, new.payload, new.key, new.caller, new.tenant)
     )
     if known is None or not same:
         raise IdConflict(new.id)
@@ -98,9 +88,9 @@ def get_by_id(tx: Tx, job_id: str) -> Job | None:
     """A job by id, live or archived."""
     row = tx.row("by_id", id=job_id)
     if row is not None:
-        return rows.shown_job(row)
+        return rows.read(Job, row)
     row = tx.row("by_id_ended", id=job_id)
-    return None if row is None else rows.ended_job(row)
+    return None if row is None else rows.read(Job, row)
 
 
 def matches(tx: Tx, key: str, caller: str | None, tenant: str | None) -> list[Job]:
@@ -131,13 +121,12 @@ def _of_tenant(tx: Tx, ids: Iterable[str], tenant: str | None) -> list[Job]:
 
 def accepted(tx: Tx, jobs: Iterable[NewJob]) -> bool:
     """Whether each of these was accepted before: its key has a job, or there is a job of its id."""
-    return all(_is_accepted(tx, new) for new in jobs)
-
-
-def _is_accepted(tx: Tx, new: NewJob) -> bool:
-    if new.key is not None:
-        return bool(matches(tx, new.key, new.caller, new.tenant))
-    return not new.fresh and get_by_id(tx, new.id) is not None
+    return all(
+        matches(tx, new.key, new.caller, new.tenant)
+        if new.key is not None
+        else not new.fresh and get_by_id(tx, new.id) is not None
+        for new in jobs
+    )
 
 
 class Holder(NamedTuple):
@@ -151,11 +140,6 @@ def take(tx: Tx, new: NewJob) -> Job | None:
     """Take the key for a new job, or give the job that has it; KeyConflict if that one is other work."""
     holder = _take(tx, new, new.id, answered=0)
     return None if holder is None else checked(new, holder)
-
-
-def answer(tx: Tx, new: NewJob, job_id: str) -> None:
-    """Keep the key of a request that was answered with another job, unless a job has it."""
-    _take(tx, new, job_id, answered=1)
 
 
 def checked(new: NewJob, holder: Holder) -> Job:
@@ -232,7 +216,12 @@ def enqueue_unique(tx: Tx, jobs: Sequence[NewJob], store: Storing) -> list[Enque
 
 def _enqueue_one(tx: Tx, new: NewJob, store: Storing) -> Enqueued:
     plain = msgspec.structs.replace(new, unique=None)
-    if new.unique is None or _is_repeated(tx, new):
+    # The very same request was made before: then its own job is the answer, whoever has the name.
+    repeated = new.unique is not None and (
+        get_by_id(tx, new.id) is not None
+        or (new.key is not None and bool(matches(tx, new.key, new.caller, new.tenant)))
+    )
+    if new.unique is None or repeated:
         return store(tx, [plain])[0]
     held = _by_name(tx, new, new.unique)
     if held is None:
@@ -242,15 +231,8 @@ def _enqueue_one(tx: Tx, new: NewJob, store: Storing) -> Enqueued:
         return done
     if new.key is not None:
         # Sent again, the request finds the job that it was answered with.
-        answer(tx, new, held.id)
+        _take(tx, new, held.id, answered=1)
     return held
-
-
-def _is_repeated(tx: Tx, new: NewJob) -> bool:
-    """Whether the very same request was made before: then its own job is the answer, whoever has the name."""
-    if get_by_id(tx, new.id) is not None:
-        return True
-    return new.key is not None and bool(matches(tx, new.key, new.caller, new.tenant))
 
 
 def _by_name(tx: Tx, new: NewJob, name: str) -> Enqueued | None:
@@ -277,23 +259,7 @@ def _replace(tx: Tx, new: NewJob, holder: Row) -> Enqueued | None:
         return None
     if job["state"] == "processing" and job["unique_until"] == "done":
         raise UniqueConflict(str(new.unique), holder["id"], "processing")
-    run_at = _run_at(tx, new)
-    replaced = tx.change(
-        "replace_unique",
-        seq=job["seq"],
-        name=new.unique,
-        payload=new.payload.decode(),
-        schema_version=new.schema_version,
-        priority=new.priority,
-        max_attempts=new.max_attempts,
-        run_at=run_at,
-        due=int(run_at <= tx.now),
-        now=tx.now,
-    )
+    run_at = rows.run_at(tx.now, new)
+    told = rows.columns(new, run_at=run_at, due=int(run_at <= tx.now))
+    replaced = tx.change("replace_unique", seq=job["seq"], name=new.unique, now=tx.now, **told)
     return Enqueued(holder["id"], holder["key"], created=False, due=run_at <= tx.now) if replaced else None
-
-
-def _run_at(tx: Tx, new: NewJob) -> int:
-    if new.run_at is not None:
-        return max(to_micros(new.run_at), tx.now)
-    return tx.now + (span(new.delay) if new.delay is not None else 0)

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from windlass.clock import span
-from windlass.policy import LOOKED_AGO
+from windlass.job import Lease
+from windlass.policy import LOOKED_AGO, Limit
 from windlass.settings import ALL, KEY
 from windlass.store import rows
-from windlass.store.engine import Claimed, Want
-from windlass.store.lanes import Candidate, Lanes, in_order, next_due
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from windlass.job import Lease
-    from windlass.policy import Limit
-    from windlass.store.engine import Tx
-    from windlass.store.flow import Restriction
-    from windlass.store.lanes import Spare
-
+from windlass.store.engine import Claimed, Tx, Want
+from windlass.store.flow import Restriction
+from windlass.store.lanes import Candidate, Lanes, Spare, in_order, next_due
 
 # Somebody else counts at this moment, for a few milliseconds: asked again soon, and not all at the same time.
 _AGAIN_WITHIN = 0.025
@@ -80,13 +74,18 @@ def limits_of(want: Want) -> dict[str, Limit]:
 
 def running(tx: Tx, name: str, most: int) -> int:
     """How many jobs run under a limit, counted up to a bound."""
-    if name == ALL:
-        row = tx.row("count_limited", limit=most)
-    elif name.startswith(KEY):
-        row = tx.row("count_limited_key", limit_key=name.removeprefix(KEY), limit=most)
-    else:
-        row = tx.row("count_limited_type", type=name, limit=most)
+    which, values = under(name)
+    row = tx.row(f"count_limited{which}", **values, limit=most)
     return 0 if row is None else int(row["count"])
+
+
+def under(name: str) -> tuple[str, dict[str, str]]:
+    """For the jobs under a limit: how the name of a statement ends, and its values."""
+    if name == ALL:
+        return "", {}
+    return (
+        ("_key", {"limit_key": name.removeprefix(KEY)}) if name.startswith(KEY) else ("_type", {"type": name})
+    )
 
 
 class Outlook:
@@ -94,94 +93,76 @@ class Outlook:
 
     def __init__(self, want: Want, limit_state: LimitState, now: int) -> None:
         self._now = now
-        self._standing = limit_state
-        self._limits = limits_of(want)
+        self._state = limit_state
+        # When it is worth asking again: the earliest of all that was said.
+        self.wait: timedelta | None = None
+        self.contended = False
         # Limits under which somebody has counted before.
         self.known = limit_state.next_at.keys()
-        self.wait = Wait(now)
         self.overdue = [name for name, at in limit_state.later.items() if at <= now]
         for at in limit_state.later.values():
             if at > now:
-                self.wait.until(at)
+                self.wait_until(at)
         due = {*limit_state.due, *self.overdue}
         self.ready = [
-            name for name in want.restricted if name in due and self._has_room(want.restricted[name])
+            name
+            for name, restriction in want.restricted.items()
+            if name in due and all(self._permits(*each) for each in restriction.limits.items())
         ]
         # Something is due, and has no permit.
         self.held_back = len(self.ready) < len(due)
 
-    def _has_room(self, restriction: Restriction) -> bool:
-        return all(self._permits(name) for name in restriction.limits)
-
-    def _permits(self, name: str) -> bool:
-        limit = self._limits[name]
-        if limit.concurrency is not None and self._standing.running[name] >= limit.concurrency:
+    def _permits(self, name: str, limit: Limit) -> bool:
+        if limit.concurrency is not None and self._state.running[name] >= limit.concurrency:
             return False
-        next_at = self._standing.next_at.get(name, 0)
+        next_at = self._state.next_at.get(name, 0)
         if limit.rate is not None and not limit.rate.tokens(next_at, self._now):
-            self.wait.until(next_at)
+            self.wait_until(next_at)
             return False
         return True
 
+    def wait_until(self, moment: int) -> None:
+        """Ask again at that moment, and not at once."""
+        self.wait_for(max(rows.from_span(moment - self._now), _LEAST_WAIT))
 
-class Wait:
-    """When is it worth asking again? The earliest of all that was said."""
-
-    def __init__(self, now: int) -> None:
-        self._now = now
-        self.time: timedelta | None = None
-        self.contended = False
-
-    def until(self, moment: int) -> None:
-        """At that moment, and not at once."""
-        self.for_(max(timedelta(microseconds=moment - self._now), _LEAST_WAIT))
-
-    def a_moment(self) -> None:
+    def wait_a_moment(self) -> None:
         """Somebody else is counting now."""
         self.contended = True
-        self.for_(timedelta(seconds=random.uniform(0.2, 1) * _AGAIN_WITHIN))
+        self.wait_for(timedelta(seconds=random.uniform(0.2, 1) * _AGAIN_WITHIN))
 
-    def for_(self, wait: timedelta | None) -> None:
-        """After that time; None: nothing is known of it."""
+    def wait_for(self, wait: timedelta | None) -> None:
+        """Ask again after that time; None: nothing is known of it."""
         if wait is not None:
-            self.time = wait if self.time is None else min(self.time, wait)
+            self.wait = wait if self.wait is None else min(self.wait, wait)
 
 
-class Counter:
+class Counter(Outlook):
     """Counts permits, each limit under its lock and at most once a claim."""
 
-    def __init__(self, tx: Tx, want: Want, outlook: Outlook) -> None:
+    def __init__(self, tx: Tx, want: Want, limit_state: LimitState) -> None:
+        super().__init__(want, limit_state, tx.now)
         self._tx = tx
         self._want = want
-        self._wait = outlook.wait
-        self._known = outlook.known
-        self._left: dict[str, int | None] = {}
+        # Permits by limit or breaker.
+        self._left: dict[str, float] = {}
         self._next_at: dict[str, int] = {}
         self._limits: dict[str, Limit] = {}
         # Limited jobs are never claimed ahead: so many can start at once.
         self.slots = want.slots
-        # Somebody else was faster, or a breaker is open.
-        self.held_back = False
 
-    def first(self, types: Iterable[str]) -> list[Candidate]:
-        """The next jobs of these types, each as far as its own permits go."""
-        return self._found(types, lambda lanes, room: lanes.first(room))
+    def find(self, types: Iterable[str], lowest: int = 0) -> list[Candidate]:
+        """The next jobs of these types, each as far as its own permits go.
 
-    def lowest(self, types: Iterable[str], most: int) -> list[Candidate]:
-        """The same of the lowest priority that waits, `most` of each type."""
-        return self._found(types, lambda lanes, room: lanes.lowest(min(room, most)))
-
-    def _found(
-        self, types: Iterable[str], lanes_of: Callable[[Lanes, int], list[Candidate]]
-    ) -> list[Candidate]:
+        With `lowest`, so many of the lowest priority that waits, of each type.
+        """
         found: list[Candidate] = []
         for name in types:
             room = self._room(self._want.restricted[name])
             self.held_back |= room <= 0 < self.slots
             if room > 0:
                 after = self._want.turns.get(name, "")
-                lanes = Lanes(self._tx, name, self._want.types[name], after=after, spare=self._spare(name))
-                found += lanes_of(lanes, room)
+                lanes = Lanes(self._tx, name, self._want.types[name], after, self._spare(name))
+                found += lanes.lowest(min(room, lowest)) if lowest else lanes.first(room)
         return found
 
     def within(self, ordered: Iterable[Candidate]) -> list[Candidate]:
@@ -194,11 +175,11 @@ class Counter:
                 chosen.append(candidate)
                 continue
             names = _names(restriction)
-            if slots > 0 and all(left[name] != 0 for name in names):
+            if slots > 0 and all(left[name] for name in names):
                 chosen.append(candidate)
                 slots -= 1
                 for name in names:
-                    _take_one(left, name)
+                    left[name] -= 1
         return chosen
 
     def note(self, taken: Iterable[Lease]) -> None:
@@ -210,29 +191,23 @@ class Counter:
                 continue
             self.slots -= 1
             for name in _names(restriction):
-                _take_one(self._left, name)
+                self._left[name] -= 1
                 started[name] = started.get(name, 0) + 1
             if restriction.breaker is not None:
-                self._probe(restriction.breaker, restriction.probe, lease)
+                self._tx.change(
+                    "begin_probe",
+                    name=restriction.breaker,
+                    seq=lease.job.seq,
+                    token=lease.token,
+                    probe_at=self._tx.now + span(restriction.probe),
+                )
         for name, count in sorted(started.items()):
-            self._spend(name, count)
-
-    def _spend(self, name: str, count: int) -> None:
-        rate = self._limits[name].rate if name in self._limits else None
-        if rate is not None:
-            after = self._next_at[name] = rate.after(self._next_at[name], self._tx.now, count)
-            self._tx.change("spend_rate", name=name, next_at=after)
-            # There may be more that wait for the next token.
-            self._wait.until(after)
-
-    def _probe(self, breaker: str, every: timedelta, lease: Lease) -> None:
-        self._tx.change(
-            "begin_probe",
-            name=breaker,
-            seq=lease.job.seq,
-            token=lease.token,
-            probe_at=self._tx.now + span(every),
-        )
+            rate = self._limits[name].rate if name in self._limits else None
+            if rate is not None:
+                after = self._next_at[name] = rate.after(self._next_at[name], self._tx.now, count)
+                self._tx.change("spend_rate", name=name, next_at=after)
+                # There may be more that wait for the next token.
+                self.wait_until(after)
 
     def _room(self, restriction: Restriction) -> int:
         for name, limit in sorted(restriction.limits.items()):
@@ -241,49 +216,43 @@ class Counter:
                 self._left[name] = self._count(name, limit)
         if restriction.breaker is not None and _BREAKER + restriction.breaker not in self._left:
             self._left[_BREAKER + restriction.breaker] = self._probes(restriction.breaker, restriction.probe)
-        permits = (self._left[name] for name in _names(restriction))
-        return min((self.slots, *(each for each in permits if each is not None)))
+        return int(min((self.slots, *(self._left[name] for name in _names(restriction)))))
 
-    def _probes(self, breaker: str, every: timedelta) -> int | None:
+    def _probes(self, breaker: str, every: timedelta) -> float:
         """One if a probe may start now, else none; any number if the breaker is closed by now."""
         row = self._tx.row("lock_breaker", name=breaker)
         if row is None:
-            self._wait.a_moment()
+            self.wait_a_moment()
             return 0
         if row["state"] != "open":
-            return None
+            return math.inf
         if row["by_hand"] or row["probing"]:
             return 0
         # Further ahead is what was set before, or the time of a clock that was set back.
         if self._tx.now < row["probe_at"] <= self._tx.now + span(every) + LOOKED_AGO:
-            self._wait.until(row["probe_at"])
+            self.wait_until(row["probe_at"])
             return 0
         return 1
 
-    def _count(self, name: str, limit: Limit) -> int | None:
-        """How many more may start under a limit now; None: any number."""
-        next_at = self._lock(name)
-        if next_at is None:
-            self._wait.a_moment()
-            return 0
-        self._next_at[name] = next_at
-        permits = []
-        if limit.concurrency is not None:
-            permits.append(limit.concurrency - running(self._tx, name, limit.concurrency))
-        if limit.rate is not None:
-            tokens = limit.rate.tokens(next_at, self._tx.now)
-            permits.append(tokens)
-            if not tokens:
-                self._wait.until(next_at)
-        return max(0, min(permits)) if permits else None
-
-    def _lock(self, name: str) -> int | None:
-        """When the limit's rate has a token; None if somebody else is counting under it."""
+    def _count(self, name: str, limit: Limit) -> float:
+        """How many more may start under a limit now."""
         row = self._tx.row("lock_limit", name=name)
-        if row is None and name not in self._known:
+        if row is None and name not in self.known:
             self._tx.change("make_limit", name=name)
             row = self._tx.row("lock_limit", name=name)
-        return None if row is None else int(row["next_at"])
+        if row is None:
+            self.wait_a_moment()
+            return 0
+        next_at = self._next_at[name] = int(row["next_at"])
+        permits = math.inf
+        if limit.concurrency is not None:
+            permits = limit.concurrency - running(self._tx, name, limit.concurrency)
+        if limit.rate is not None:
+            tokens = limit.rate.tokens(next_at, self._tx.now)
+            permits = min(permits, tokens)
+            if not tokens:
+                self.wait_until(next_at)
+        return max(0, permits)
 
     def _spare(self, job_type: str) -> Spare | None:
         """How many more of a tenant's jobs of a type may start."""
@@ -293,11 +262,6 @@ class Counter:
             return None
         counts = {row["tenant"]: row["count"] for row in self._tx.rows("count_tenants", type=job_type)}
         return lambda tenant: max(0, most - counts.get(tenant, 0))
-
-
-def _take_one(left: dict[str, int | None], name: str) -> None:
-    permits = left[name]
-    left[name] = None if permits is None else permits - 1
 
 
 def _names(restriction: Restriction) -> list[str]:
@@ -315,41 +279,37 @@ def claim(
 ) -> Claimed:
     """Take due jobs, those of restricted types only as far as there are permits; `plain` takes the others."""
     free = {name: version for name, version in want.types.items() if name not in want.restricted}
-    outlook = Outlook(want, limit_state, tx.now)
+    counter = Counter(tx, want, limit_state)
     leases: list[Lease] = []
-    if outlook.ready or want.lowest:
+    if counter.ready or want.lowest:
         with tx.part():
-            leases = _take_restricted(tx, want, outlook, free, promote)
+            leases = _take_restricted(tx, want, counter, free, promote)
     rest = want.limit - len(leases)
     due = None
     if free and rest > 0:
         others = plain(tx, msgspec.structs.replace(want, types=free, limit=rest, restricted={}, lowest=0))
-        leases = _in_order([*leases, *others.leases])
+        # The higher priority first; else as they came.
+        leases = sorted([*leases, *others.leases], key=lambda lease: -lease.job.priority)
         due = others.next_due
     elif free:
         due = next_due(tx, free)
-    wait = outlook.wait
-    return Claimed(leases, due, wait.time, held_back=outlook.held_back, contended=wait.contended)
+    return Claimed(leases, due, counter.wait, held_back=counter.held_back, contended=counter.contended)
 
 
 def _take_restricted(
     tx: Tx,
     want: Want,
-    outlook: Outlook,
+    counter: Counter,
     free: Mapping[str, int],
     promote: Callable[[Tx, Sequence[str]], None],
 ) -> list[Lease]:
-    come = [*outlook.overdue, *(free if want.lowest else ())]
+    come = [*counter.overdue, *(free if want.lowest else ())]
     if come:
         promote(tx, come)
-        outlook.wait.for_(next_due(tx, outlook.overdue))
-    counter = Counter(tx, want, outlook)
-    lowest = _lowest(tx, want, counter, outlook.ready, free) if want.lowest else []
-    leases = _take(tx, want, lowest, counter)
-    candidates = in_order(counter.first(outlook.ready), want.turns)
-    leases += _take(tx, want, _chosen(tx, counter.slots, candidates, free), counter)
-    outlook.held_back |= counter.held_back
-    return leases
+        counter.wait_for(next_due(tx, counter.overdue))
+    leases = _take(tx, want, _lowest(tx, want, counter, free) if want.lowest else [], counter)
+    candidates = in_order(counter.find(counter.ready), want.turns)
+    return leases + _take(tx, want, _chosen(tx, counter.slots, candidates, free), counter)
 
 
 def adopt(tx: Tx, restricted: Mapping[str, Restriction]) -> None:
@@ -380,7 +340,8 @@ def _chosen(
     types = rows.json_text(dict(free))
     for priority in sorted({each.priority for each in candidates}, reverse=True):
         band = [each for each in candidates if each.priority == priority]
-        room = max(0, slots - _rivals_above(tx, types, priority, slots) - len(chosen))
+        above = tx.row("rivals_above", types=types, priority=priority, limit=slots)
+        room = max(0, slots - ((above and above["ahead"]) or 0) - len(chosen))
         if 2 * len(band) <= room:
             # The half that may go before older rivals is room for all of them.
             chosen += band
@@ -394,18 +355,11 @@ def _chosen(
     return chosen
 
 
-def _rivals_above(tx: Tx, types: str, priority: int, most: int) -> int:
-    row = tx.row("rivals_above", types=types, priority=priority, limit=most)
-    return 0 if row is None else row["ahead"] or 0
-
-
-def _lowest(
-    tx: Tx, want: Want, counter: Counter, ready: Sequence[str], free: Mapping[str, int]
-) -> list[Candidate]:
+def _lowest(tx: Tx, want: Want, counter: Counter, free: Mapping[str, int]) -> list[Candidate]:
     """A few jobs of the lowest priority before the others: they have their share, whatever comes above."""
-    found = counter.lowest(ready, want.lowest)
+    found = counter.find(counter.ready, want.lowest)
     for name, known in free.items():
-        found += Lanes(tx, name, known, after=want.turns.get(name, "")).lowest(want.lowest)
+        found += Lanes(tx, name, known, want.turns.get(name, "")).lowest(want.lowest)
     if not found:
         return []
     lowest = min(each.priority for each in found)
@@ -430,8 +384,3 @@ def _take(tx: Tx, want: Want, chosen: Sequence[Candidate], counter: Counter) -> 
     counter.note(taken)
     place = {each.seq: number for number, each in enumerate(picked)}
     return sorted(taken, key=lambda lease: place[lease.job.seq])
-
-
-def _in_order(leases: list[Lease]) -> list[Lease]:
-    """The higher priority first; else as they came."""
-    return sorted(leases, key=lambda lease: -lease.job.priority)

@@ -11,17 +11,14 @@ Each of its statements ends with a line and can be repeated, for it may be cut o
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from windlass.errors import StoreMismatch
 from windlass.store import statements
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 FOLDER = Path(__file__).parent / "migrations"
 _ALONE = ", statement by statement"
@@ -108,7 +105,7 @@ def check(found: Schema, shown: str) -> None:
         check_known(found, shown)
         raise StoreMismatch(
             f"{shown} has schema {found.number}, this Windlass needs {found.newest}: "
-            "run `windlass db migrate`",
+            "run `windlass db migrate`"
         )
 
 
@@ -117,7 +114,7 @@ def check_known(found: Schema, shown: str) -> None:
     if found.ahead and not found.usable:
         raise StoreMismatch(
             f"{shown} has schema {found.number}, but this Windlass knows up to {found.newest}: "
-            "install a newer Windlass",
+            "install a newer Windlass"
         )
 
 

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from operator import itemgetter
 
 import msgspec
 
 from windlass.clock import from_micros, span, to_micros
+from windlass.job import Job
 from windlass.store import history, rows, running
+from windlass.store.engine import Row, Tx
 from windlass.store.jobs import EXACTLY
 from windlass.store.running import Unread
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from windlass.job import Job
-    from windlass.store.engine import Row, Tx
-
 
 # A line of a dead group's past has so many points.
 POINTS = 24
@@ -107,64 +102,48 @@ class DatabaseHealth(msgspec.Struct, frozen=True, kw_only=True):
 _MINUTE = 60_000_000
 
 
-class _Died(NamedTuple):
-    at: int
-    id: str
-    reason: str
-    message: str
-
-
 def failures(tx: Tx, *, since: datetime | None = None, limit: int = 50) -> list[Job]:
     """Live jobs whose last attempt failed, dead or to be tried again; the last to change first."""
     found = tx.rows("failed_lately", since=0 if since is None else to_micros(since), limit=limit)
-    return [rows.live_job(row) for row in found]
+    return [rows.read(Job, row) for row in found]
 
 
 def dead_groups(tx: Tx, types: Sequence[str] = ()) -> DeadGroups:
     """The newest dead jobs in groups, the largest first."""
-    found = _newest(tx, types)
-    groups: defaultdict[tuple[str, str], list[_Died]] = defaultdict(list)
+    found: list[Row] = [] if types else [*tx.rows("dead_lately", limit=MOST_DEAD)]
+    for name in dict.fromkeys(types):
+        found += tx.rows("dead_lately_of_type", type=name, limit=MOST_DEAD - len(found))
+    groups: defaultdict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in found:
         error = rows.error_from(row["error"])
-        kind = (error.kind if error is not None else None) or row["reason"] or "unknown"
-        message = "" if error is None else error.message
-        died = _Died(row["finished_at"], row["id"], row["reason"] or "", message)
         # By what the filter for an error knows, so that whoever acts on a group acts on these jobs alone.
-        groups[row["type"], kind].append(died)
+        groups[row["type"], (error and error.kind) or row["reason"] or "unknown"].append(row)
     told = [_group(key, died, tx.now) for key, died in groups.items()]
     told.sort(key=lambda each: (-each.count, each.type, each.error))
     return DeadGroups(groups=told, capped=len(found) >= MOST_DEAD)
 
 
-def _newest(tx: Tx, types: Sequence[str]) -> Sequence[Row]:
-    if not types:
-        return tx.rows("dead_lately", limit=MOST_DEAD)
-    found: list[Row] = []
-    for name in dict.fromkeys(types):
-        found += tx.rows("dead_lately_of_type", type=name, limit=MOST_DEAD - len(found))
-    return found
-
-
-def _group(key: tuple[str, str], died: Sequence[_Died], now: int) -> DeadGroup:
+def _group(key: tuple[str, str], died: Sequence[Row], now: int) -> DeadGroup:
     job_type, error = key
-    first, last = min(each.at for each in died), max(died)
+    first, last = min(row["finished_at"] for row in died), max(died, key=itemgetter("finished_at", "id"))
     # Whole minutes, as many as it takes to see the first of them.
     step = _MINUTE * max(1, -(-(now - first) // (POINTS * _MINUTE)))
     spark = [0] * POINTS
-    for each in died:
-        ago = min(POINTS - 1, max(0, now - each.at) // step)
+    for row in died:
+        ago = min(POINTS - 1, max(0, now - row["finished_at"]) // step)
         spark[POINTS - 1 - ago] += 1
+    said = rows.error_from(last["error"])
     return DeadGroup(
         type=job_type,
         error=error,
-        reason=last.reason,
+        reason=last["reason"] or "",
         count=len(died),
         first=from_micros(first),
-        last=from_micros(last.at),
-        sample=last.id,
-        message=last.message,
+        last=from_micros(last["finished_at"]),
+        sample=last["id"],
+        message="" if said is None else said.message,
         spark=tuple(spark),
-        step=timedelta(microseconds=step),
+        step=rows.from_span(step),
         match=f"{EXACTLY}{error}",
     )
 
@@ -230,32 +209,19 @@ def sight(tx: Tx, stalled_for: timedelta) -> Sighting:
     return Sighting(
         now=from_micros(tx.now),
         ticks={row["name"]: from_micros(row["at"]) for row in tx.rows("ticks")},
-        stalled=tuple(
-            Stalled(type=row["type"], count=row["count"], since=from_micros(row["since"])) for row in stalled
-        ),
+        stalled=tuple(rows.read(Stalled, row) for row in stalled),
         verdicts=_verdicts(tx),
         unread=tuple(running.every(tx)),
     )
 
 
 def _verdicts(tx: Tx) -> tuple[Verdicts, ...]:
-    found = {row["type"]: _verdict(row) for row in tx.rows("verdicts")}
+    found = {row["type"]: rows.read(Verdicts, row) for row in tx.rows("verdicts")}
     for row in tx.rows("waiting_checks"):
         known = found.get(row["type"], Verdicts(type=row["type"]))
         since = from_micros(row["since"])
         found[row["type"]] = msgspec.structs.replace(known, waiting=row["count"], since=since)
     return tuple(found[name] for name in sorted(found))
-
-
-def _verdict(row: Row) -> Verdicts:
-    return Verdicts(
-        type=row["type"],
-        matched=row["matched"],
-        mismatched=row["mismatched"],
-        unknown=row["unknown"],
-        mismatch_at=None if row["mismatch_at"] is None else from_micros(row["mismatch_at"]),
-        mismatch_job=row["mismatch_job"],
-    )
 
 
 # --- ticks --------------------------------------------------------------------------------------
@@ -287,7 +253,7 @@ def take_checks(tx: Tx, types: Sequence[str], limit: int, again: timedelta) -> l
         found = tx.rows(
             "take_checks", type=name, now=tx.now, again=tx.now + span(again), limit=limit - len(taken)
         )
-        taken += [Check(row["job_id"], row["type"], row["takes"]) for row in found]
+        taken += [rows.read(Check, row) for row in found]
         if len(taken) >= limit:
             break
     return taken

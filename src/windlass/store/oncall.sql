@@ -9,21 +9,21 @@ select j.id
 -- Which jobs run under any limit? A few of them, to be named.
 select id from windlass.jobs where state = 'processing' and limit_key is not null limit :limit;
 
--- name: limited_by_key
+-- name: limited_key
 -- Which jobs run that share a key? A few of them, to be named.
 select id
   from windlass.jobs
  where state = 'processing' and limit_key is not null and limit_key = :limit_key
  limit :limit;
 
--- name: limited_by_type
+-- name: limited_type
 -- Which jobs of a limited type run? A few of them, to be named.
 select id
   from windlass.jobs
  where state = 'processing' and limit_key is not null and type = :type
  limit :limit;
 
--- name: limited_by_tenant
+-- name: limited_tenant
 -- Which jobs of a limited type run for one tenant?
 select id
   from windlass.jobs

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -18,10 +18,8 @@ import msgspec
 from windlass.clock import from_micros, span
 from windlass.errors import Conflict, JobNotFound, must_be
 from windlass.store import access, jobs, rows
+from windlass.store.engine import Row, Tx
 from windlass.store.jobs import Filter
-
-if TYPE_CHECKING:
-    from windlass.store.engine import Row, Tx
 
 # So many operations are listed at most.
 MOST = 1000
@@ -122,33 +120,23 @@ def start(tx: Tx, new: NewOperation, *, by: str) -> Operation:
     """
     numbers = tx.row("live_numbers")
     lowest, highest = (numbers["lowest"], numbers["highest"]) if numbers else (None, None)
-    created = tx.change(
-        "start_operation",
-        id=new.id,
-        verb=new.action,
+    told = rows.columns(
+        new,
+        where=None,
         filter=_filter_text(new.where),
-        arguments=rows.json_text(new.arguments),
         rate=None if new.rate is None else str(new.rate),
-        most=new.limit,
-        expected=new.expected,
         at_least=int(new.at_least),
-        who=by,
         why=access.said(new.why),
         place=(lowest or 1) - 1,
         last=highest or 0,
         reached=rows.json_text(Reached()),
-        now=tx.now,
     )
-    found = _known(tx, new.id)
+    created = tx.change("start_operation", verb=new.action, most=new.limit, who=by, now=tx.now, **told)
+    found = get(tx, new.id)
     if created:
         asked = {"action": new.action, "filter": found.filter, "limit": new.limit, "rate": new.rate}
         access.note(tx, "start", "operation", new.id, by=by, why=new.why, after=asked)
     return found
-
-
-def get(tx: Tx, operation_id: str) -> Operation:
-    """One operation. JobNotFound if there is none."""
-    return _known(tx, operation_id)
 
 
 def newest(tx: Tx, *, limit: int = 50) -> list[Operation]:
@@ -224,7 +212,7 @@ def advance(
 def steer(tx: Tx, operation_id: str, state: State, *, by: str, why: str = "") -> Operation:
     """Pause an operation, let it run again, or stop it for good; one that is so already stays so."""
     row = tx.row("lock_operation", id=operation_id)
-    before = _known(tx, operation_id) if row is None else _operation(row)
+    before = get(tx, operation_id) if row is None else _operation(row)
     if before.state is state:
         return before
     verb = _STEERED[state]
@@ -236,13 +224,14 @@ def steer(tx: Tx, operation_id: str, state: State, *, by: str, why: str = "") ->
     access.note(
         tx, verb, "operation", operation_id, by=by, why=why, before={"state": before.state}, after=told
     )
-    return _known(tx, operation_id)
+    return get(tx, operation_id)
 
 
 _STEERED = {State.PAUSED: "pause", State.RUNNING: "resume", State.STOPPED: "stop"}
 
 
-def _known(tx: Tx, operation_id: str) -> Operation:
+def get(tx: Tx, operation_id: str) -> Operation:
+    """One operation. JobNotFound if there is none."""
     row = tx.row("operation", id=operation_id.replace("\0", ""))
     if row is None:
         raise JobNotFound(operation_id, "operation")
@@ -250,39 +239,15 @@ def _known(tx: Tx, operation_id: str) -> Operation:
 
 
 def _carried(row: Row) -> Carried:
-    return Carried(
-        operation=_operation(row),
-        where=_filter(row["filter"]),
-        token=row["token"],
-        place=row["place"],
-        last=row["last"],
-        chunk=msgspec.json.decode(row["chunk"], type=tuple[str, ...]),
-    )
+    return rows.read(Carried, row, operation=_operation(row), where=_filter(row["filter"]))
 
 
 def _operation(row: Row) -> Operation:
     chosen = msgspec.json.decode(row["filter"], type=dict[str, Any])
     if "payload" in chosen:
         chosen["payload"] = {".".join(path): value for path, value in chosen["payload"]}
-    return Operation(
-        id=row["id"],
-        action=row["verb"],
-        filter=chosen,
-        arguments=msgspec.json.decode(row["arguments"], type=dict[str, Any]),
-        rate=None if row["rate"] is None else float(row["rate"]),
-        limit=row["most"],
-        expected=row["expected"],
-        at_least=bool(row["at_least"]),
-        by=row["who"],
-        why=row["why"],
-        state=State(row["state"]),
-        reached=msgspec.json.decode(row["reached"], type=Reached),
-        error=row["error"],
-        owner=row["owner"],
-        created_at=from_micros(row["created_at"]),
-        updated_at=from_micros(row["updated_at"]),
-        ended_at=None if row["ended_at"] is None else from_micros(row["ended_at"]),
-    )
+    told = {"action": row["verb"], "filter": chosen, "limit": row["most"], "by": row["who"]}
+    return rows.read(Operation, row, **told)
 
 
 def _filter_text(where: Filter) -> str:

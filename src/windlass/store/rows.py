@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
+from functools import cache, partial
+from operator import attrgetter
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, Union, assert_never, get_args, get_origin
 
 import msgspec
 
-from windlass.clock import from_micros
-from windlass.errors import Refused
+from windlass.checks import check_moment
+from windlass.clock import END_OF_TIME, from_micros, span, to_micros
+from windlass.errors import Refused, must_be
 from windlass.job import (
     HUNG,
-    LIVE,
     SUSPECT_AFTER,
     Attempt,
     Change,
@@ -84,7 +88,7 @@ class Kind(Enum):
 class Write(msgspec.Struct, kw_only=True):
     """A row's worth of facts: what an outcome leaves behind."""
 
-    kind: Kind
+    kind: Kind = Kind.PUT_BACK
     history: str | None
     last_token: str | None
     state: str = ""
@@ -104,74 +108,58 @@ def written(lease: Lease, outcome: Outcome, ran: timedelta | None, moment: datet
     told = (moment, lease, ran, app)
     match outcome:
         case Done(value):
+            history = attempts(told, "completed", output=outcome.output, missing=outcome.missing)
             return Write(
                 kind=Kind.FINISH,
                 state="completed",
-                history=json_text(
-                    attempts(told, "completed", output=outcome.output, missing=outcome.missing)
-                ),
+                history=_encode(history).decode(),
                 result=None if value is None else value.decode(),
                 last_token=lease.token,
             )
         case Cancelled(error, output):
-            history = _attempts_text(told, "cancelled", error, output)
-            return _failed(lease, Kind.FINISH, history, error, state="cancelled")
+            return _failed(told, "cancelled", error, output, kind=Kind.FINISH, state="cancelled")
         case Dead(error, why, output):
-            history = _attempts_text(told, "dead", error, output)
-            return _failed(lease, Kind.BURY, history, error, why=why)
+            return _failed(told, "dead", error, output, why=why, kind=Kind.BURY)
         case Again(delay, error, output):
-            history = _attempts_text(told, "retry", error, output)
-            return _failed(lease, Kind.PUT_BACK, history, error, delay=delay)
+            return _failed(told, "retry", error, output, delay=delay)
         case Snoozed(delay):
             return _returned(lease, delay=delay, snoozed=True)
         case Left(ends_in):
             # What is left without an end waits as long as there is time.
             delay = timedelta.max if ends_in is None else ends_in
-            return msgspec.structs.replace(_returned(lease, delay=delay), kind=Kind.LEAVE, left=outcome)
+            return _returned(lease, kind=Kind.LEAVE, left=outcome, delay=delay)
         case Released(error, output):
             if error is None:
                 return _returned(lease)
-            history = _attempts_text(told, "released", error, output)
-            return _failed(lease, Kind.PUT_BACK, history, error, given_back=True, interrupted=True)
+            return _failed(told, "released", error, output, given_back=True, interrupted=True)
         case _:
             assert_never(outcome)
 
 
 def _failed(
-    lease: Lease, kind: Kind, history: str, error: Error, *, why: Error | None = None, **facts: Any
+    told: Told, name: str, error: Error, output: Output | None, *, why: Error | None = None, **facts: Any
 ) -> Write:
     """An attempt with an error.
 
     The token tells a repeated settle that it was done before; the holder of a reaped lease came too late.
     """
     lost = error.reason in _LOST
-    told = why or error
+    shown = why or error
     return Write(
-        kind=kind,
-        history=history,
-        last_token=None if lost else lease.token,
-        reason=told.reason.value,
-        error=error_text(told),
+        history=json_text(attempts(told, name, error, output)),
+        last_token=None if lost else told[1].token,
+        reason=shown.reason.value,
+        error=error_text(shown),
         lost=(SUSPECT_AFTER if error.kind == HUNG else 1) if lost else 0,
         **facts,
     )
 
 
-def _returned(lease: Lease, *, delay: timedelta = timedelta(0), snoozed: bool = False) -> Write:
+def _returned(lease: Lease, **facts: Any) -> Write:
     """A job that is given back as if it had not been claimed."""
     before = lease.job.history
-    return Write(
-        kind=Kind.PUT_BACK,
-        history=json_text(before) if before else None,
-        last_token=lease.token,
-        delay=delay,
-        given_back=True,
-        snoozed=snoozed,
-    )
-
-
-def _attempts_text(told: Told, outcome: str, error: Error | None = None, output: Output | None = None) -> str:
-    return json_text(attempts(told, outcome, error, output))
+    history = json_text(before) if before else None
+    return Write(history=history, last_token=lease.token, given_back=True, **facts)
 
 
 def attempts(
@@ -207,7 +195,6 @@ _history = msgspec.json.Decoder(tuple[Attempt, ...])
 _changes = msgspec.json.Decoder(tuple[Change, ...])
 _error = msgspec.json.Decoder(Error)
 _encode = msgspec.json.Encoder().encode
-_STATES = {state.value: state for state in JobState}
 
 # What a producer says of a job: its columns, with their types on PostgreSQL, and their values in that order.
 # SQL names them by {new}, the values of one job by {:new}, and arrays of many jobs' values by {new[]}.
@@ -225,20 +212,26 @@ NEW = {
 }
 
 
-def new_values(new: NewJob) -> tuple[str | int | None, ...]:
+_new = attrgetter(*NEW)
+_PAYLOAD = [*NEW].index("payload")
+
+
+def new_values(new: NewJob) -> list[str | int | None]:
     """The values of `NEW` for a job."""
-    return (
-        new.id,
-        new.type,
-        new.payload.decode(),
-        new.priority,
-        new.tenant,
-        new.schema_version,
-        new.key,
-        new.caller,
-        new.traceparent,
-        new.max_attempts,
-    )
+    values = [*_new(new)]
+    values[_PAYLOAD] = new.payload.decode()
+    return values
+
+
+def run_at(now: int, new: NewJob) -> int:
+    """When a new job runs."""
+    if new.run_at is not None:
+        # A time that has passed means now; since then it waits.
+        return max(to_micros(check_moment("at", new.run_at)), now)
+    at = now + (span(new.delay) if new.delay is not None else 0)
+    if at >= END_OF_TIME:
+        raise must_be("delay", new.delay, "within the calendar, which ends with the year 9999")
+    return at
 
 
 # What moves to the archive as it is: SQL names these columns by {kept}.
@@ -264,9 +257,66 @@ _MOST_ATTEMPTS = 50
 _MOST_CHANGES = 50
 
 
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def read(kind: type[S], row: Row, **given: Any) -> S:
+    """A struct as its row tells it: each field from the column of its name, unless it is given.
+
+    Times are stored in microseconds, and whatever is no plain value as JSON text.
+    """
+    stored = dict(row)
+    for name, optional, decode in _fields(kind):
+        if name in stored and name not in given:
+            value = stored[name]
+            if value is not None:
+                given[name] = value if decode is None else decode(value)
+            elif optional:
+                given[name] = None
+    return kind(**given)
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> list[tuple[str, bool, Callable[[Any], Any] | None]]:
+    """The fields of a struct: the name, whether it may be None, and how a stored value is decoded."""
+    found = []
+    for field in msgspec.structs.fields(kind):
+        hint, optional = field.type, False
+        if get_origin(hint) in (Union, UnionType):
+            [hint, *others] = [each for each in get_args(hint) if each is not NoneType]
+            hint, optional = (Any if others else hint), True
+        found.append((field.name, optional, _decoder(hint)))
+    return found
+
+
+def _decoder(hint: Any) -> Callable[[Any], Any] | None:
+    if hint in _DECODERS:
+        return _DECODERS[hint]
+    if get_origin(hint) is Literal:
+        return None
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return hint
+    return msgspec.json.Decoder(hint).decode
+
+
+# A stored length of time.
+from_span = partial(timedelta, 0, 0)
+
+_DECODERS: dict[Any, Callable[[Any], Any] | None] = {
+    **dict.fromkeys((str, int, Any)),
+    bool: bool,
+    # Where it must be exact it is stored as text.
+    float: float,
+    bytes: str.encode,
+    datetime: from_micros,
+    timedelta: from_span,
+    msgspec.Raw: msgspec.Raw,
+}
+
+
 def lease_from(row: Row) -> Lease:
     """A running job's row as the lease that its worker holds."""
-    return Lease(live_job(row), row["token"], row["worker"], from_micros(row["lease_until"]))
+    return Lease(read(Job, row), row["token"], row["worker"], from_micros(row["lease_until"]))
 
 
 class Taken(msgspec.Struct, array_like=True, gc=False):
@@ -345,70 +395,26 @@ def leases_of(taken: Iterable[Taken], *, worker: str, now: int, until: int) -> l
     return leases
 
 
-def live_job(row: Row) -> Job:
-    """A row of the live table."""
-    request = row["request"]
-    return _job(
-        row,
-        lease_until=moment(row["lease_until"]),
-        request=Request(request) if request else None,
-        result=None,
-    )
+def columns(value: msgspec.Struct, **given: Any) -> dict[str, Any]:
+    """The fields of a struct as they are stored, unless they are given: the way back from `read`."""
+    fields = msgspec.structs.asdict(value)
+    return {name: _stored(each) for name, each in fields.items() if name not in given} | given
 
 
-def shown_job(row: Row) -> Job:
-    """A row of the live table that also says whether the job is aside because no worker could read it."""
-    job = live_job(row)
-    return msgspec.structs.replace(job, unread=True) if row["unread"] else job
-
-
-def ended_job(row: Row) -> Job:
-    """A row of the archive."""
-    result = row["result"]
-    return _job(row, lease_until=None, request=None, result=None if result is None else msgspec.Raw(result))
-
-
-def found_job(row: Row) -> Job:
-    """A row of either table, as `find` gives it."""
-    return shown_job(row) if row["state"] in LIVE else ended_job(row)
-
-
-def _job(
-    row: Row, *, lease_until: datetime | None, request: Request | None, result: msgspec.Raw | None
-) -> Job:
-    return Job(
-        id=row["id"],
-        seq=row["seq"],
-        type=row["type"],
-        state=_STATES[row["state"]],
-        priority=row["priority"],
-        payload=msgspec.Raw(row["payload"]),
-        schema_version=row["schema_version"],
-        key=row["key"],
-        caller=row["caller"],
-        tenant=row["tenant"],
-        traceparent=row["traceparent"],
-        max_attempts=row["max_attempts"],
-        attempts=row["attempts"],
-        claims=row["claims"],
-        snoozes=row["snoozes"],
-        interruptions=row["interruptions"],
-        losses=row["losses"],
-        replay_count=row["replay_count"],
-        created_at=from_micros(row["created_at"]),
-        enqueued_at=from_micros(row["enqueued_at"]),
-        updated_at=from_micros(row["updated_at"]),
-        run_at=from_micros(row["run_at"]),
-        started_at=moment(row["started_at"]),
-        finished_at=moment(row["finished_at"]),
-        worker=row["worker"],
-        lease_until=lease_until,
-        request=request,
-        error=error_from(row["error"]),
-        result=result,
-        history=_history.decode(row["history"]) if row["history"] else (),
-        changes=_changes.decode(row["changes"]) if row["changes"] else (),
-    )
+def _stored(value: Any) -> Any:
+    match value:
+        case Enum():
+            return value.value
+        case None | str() | int() | float():
+            return value
+        case bytes():
+            return value.decode()
+        case datetime():
+            return to_micros(value)
+        case timedelta():
+            return span(value)
+        case _:
+            return json_text(value)
 
 
 def error_from(text: str | None) -> Error | None:

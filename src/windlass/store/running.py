@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -14,12 +14,9 @@ from windlass.clock import from_micros, span
 from windlass.errors import LeaseLost
 from windlass.job import Error, Job, Lease
 from windlass.store import flow, rows
-from windlass.store.engine import Claimed, Want
+from windlass.store.engine import Claimed, Row, Settlement, Tx, Want
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
-    from windlass.store.engine import Settlement, Tx
     from windlass.store.fleet import WorkerInfo
 
 
@@ -73,7 +70,7 @@ def note_hang(tx: Tx, seq: int, token: str, hang: Error | None) -> None:
     """Keep why a running job's worker does not answer, for its reaper; None: it answers again."""
     row = tx.row("running_job", seq=seq, token=token)
     if row is not None:
-        job = rows.live_job(row)
+        job = rows.read(Job, row)
         history = job.history
         flow.note_hang(tx, job, hangs=hang is not None)
         before = history[-1].error if history else None
@@ -122,9 +119,7 @@ def note_progress(tx: Tx, said: Sequence[tuple[Lease, Said]]) -> None:
 def progress(tx: Tx, job_id: str) -> Progress | None:
     """How far a job said that it had come."""
     row = tx.row("progress_of", id=job_id)
-    if row is None:
-        return None
-    return Progress(row["done"], row["total"], from_micros(row["noted_at"]), row["message"])
+    return None if row is None else rows.read(Progress, row)
 
 
 def begin_once(tx: Tx, lease: Lease, key: str) -> Once:
@@ -146,9 +141,6 @@ def end_once(tx: Tx, lease: Lease, key: str) -> None:
 def undo_once(tx: Tx, lease: Lease, key: str) -> None:
     """The side effect surely did not happen."""
     tx.change("undo_once", id=lease.id, key=key, seq=lease.job.seq, token=lease.token)
-
-
-T = TypeVar("T")
 
 
 def claimed_before(tx: Tx, want: Want) -> Claimed | None:
@@ -176,31 +168,19 @@ def every(tx: Tx) -> list[Unread]:
     for kind in tx.rows("unread_sets"):
         row = tx.row("count_unread", **kind, limit=MOST_COUNTED)
         if row is not None and row["count"]:
-            found.append(
-                Unread(
-                    type=kind["type"],
-                    readers=frozenset(kind["readers"].split()),
-                    field=kind["field"],
-                    problem=row["problem"],
-                    since=from_micros(row["since"]),
-                    count=row["count"],
-                )
-            )
+            found.append(_unread(kind, row))
     return found
 
 
 def of_job(tx: Tx, job: Job) -> Unread | None:
     """Why a job is aside; None if it is not."""
     row = tx.row("unread_job", seq=job.seq)
-    if row is None:
-        return None
-    return Unread(
-        type=job.type,
-        readers=frozenset(row["readers"].split()),
-        field=row["field"],
-        problem=row["problem"],
-        since=from_micros(row["since"]),
-    )
+    return None if row is None else _unread({"type": job.type}, row)
+
+
+def _unread(kind: Row, row: Row) -> Unread:
+    told = {**kind, **row}
+    return rows.read(Unread, told, readers=frozenset(told["readers"].split()))
 
 
 class Unread(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from windlass import settings
 from windlass.clock import END_OF_TIME, from_micros, span
 from windlass.job import View
-from windlass.store import history
+from windlass.store import history, rows
+from windlass.store.engine import Row, Tx
 from windlass.store.flow import Depths
 from windlass.store.history import DEPTH, DUE, ENQUEUED, OLDEST, OTHER
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from windlass.store.engine import Row, Tx
-
 
 # Views of jobs that wait.
 PENDING = frozenset({View.DUE, View.SCHEDULED, View.RETRYING, View.WAITING, View.UNREADABLE})
@@ -152,22 +146,15 @@ def look(tx: Tx, older_than: timedelta) -> Seen | Sample:
         if age <= max(span(older_than), last["took"] * _SHARE):
             return _sample(tx.rows("samples"), last["sampled_at"], last["took"], tx.now)
     # At rest there is nothing to count, and each statement is one too many.
-    rows = (*_rows(tx), *_tenants(tx, last["tenants"])) if last["live"] else ()
-    return _came_in(tx, last, rows)
+    found = (*_rows(tx), *_tenants(tx, last["tenants"])) if last["live"] else ()
+    return _came_in(tx, last, found)
 
 
 def note(tx: Tx, seen: Seen, took: timedelta) -> Sample | None:
     """Keep what was seen; None if somebody else was faster. Mostly one statement if it is quiet."""
     tx.learn(seen.now)
-    written = tx.change(
-        "note_sampling",
-        now=seen.now,
-        took=span(took),
-        settled=seen.settled_seq,
-        counted=seen.counted_seq,
-        horizon=seen.horizon,
-        seen=seen.after,
-    )
+    told = {"settled_seq": seen.settled_seq, "counted_seq": seen.counted_seq, "horizon": seen.horizon}
+    written = tx.change("note_sampling", now=seen.now, took=span(took), after=seen.after, **told)
     if not written:
         return None
     if seen.enqueued:
@@ -175,7 +162,7 @@ def note(tx: Tx, seen: Seen, took: timedelta) -> Sample | None:
     if seen.held:
         tx.change("forget_samples")
     if seen.rows:
-        tx.change("note_samples", rows=msgspec.json.encode(seen.rows).decode())
+        tx.change("note_samples", rows=rows.json_text(seen.rows))
     if seen.rows or seen.begins_minute:
         _keep_depths(tx, seen)
     found = [dict(zip(_COLUMNS, row, strict=True)) for row in seen.rows]
@@ -202,27 +189,25 @@ def _tenants(tx: Tx, named: str | None) -> Iterator[_Row]:
     """The same of the tenants that operators name, if any: whoever names none pays nothing."""
     tenants = settings.read({} if named is None else {settings.TENANTS: named}).value(settings.TENANTS)
     if tenants:
-        told = msgspec.json.encode(tenants).decode()
+        told = rows.json_text(tenants)
         for row in tx.rows("sample_tenants", tenants=told, other=OTHER, now=tx.now, never=END_OF_TIME):
             yield "", 0, row["view"], row["tenant"], row["count"], row["since"]
 
 
-def _sample(rows: Iterable[Row], at: int, took: int, now: int) -> Sample:
+def _sample(found: Iterable[Row], at: int, took: int, now: int) -> Sample:
     standing: list[Standing] = []
     tenants: list[TenantStanding] = []
-    for row in rows:
+    for row in found:
         # As of the look: the first may have gone by now.
-        oldest = None if row["since"] is None else timedelta(microseconds=max(0, at - row["since"]))
-        view, count = row["view"], row["count"]
+        oldest = None if row["since"] is None else rows.from_span(max(0, at - row["since"]))
         if row["type"]:
-            of = {"type": row["type"], "priority": row["priority"]}
-            standing.append(Standing(**of, view=view, count=count, oldest=oldest))
+            standing.append(rows.read(Standing, row, oldest=oldest))
         else:
-            tenants.append(TenantStanding(tenant=row["tenant"], view=view, count=count, oldest=oldest))
+            tenants.append(rows.read(TenantStanding, row, oldest=oldest))
     return Sample(
         at=from_micros(at),
         age=_age(at, now),
-        took=timedelta(microseconds=took),
+        took=rows.from_span(took),
         standing=tuple(standing),
         tenants=tuple(tenants),
     )
@@ -230,7 +215,7 @@ def _sample(rows: Iterable[Row], at: int, took: int, now: int) -> Sample:
 
 def _age(at: int, now: int) -> timedelta:
     # A look of the future was taken before the clock was set back.
-    return timedelta(microseconds=abs(now - at))
+    return rows.from_span(abs(now - at))
 
 
 def _keep_depths(tx: Tx, seen: Seen) -> None:
@@ -245,16 +230,15 @@ def _keep_depths(tx: Tx, seen: Seen) -> None:
             amounts[name, OLDEST] = max(amounts[name, OLDEST], seen.now - since)
     if seen.begins_minute:
         for row in tx.rows("types"):
-            amounts[row["name"], DEPTH] += 0
-            amounts[row["name"], DUE] += 0
-            amounts[row["name"], OLDEST] += 0
-    history.put(tx, amounts)
+            for name in (DEPTH, DUE, OLDEST):
+                amounts[row["name"], name] += 0
+    history.add(tx, amounts, "note_history")
 
 
 # --- who came in --------------------------------------------------------------------------------
 
 
-def _came_in(tx: Tx, last: Row, rows: tuple[_Row, ...]) -> Seen:
+def _came_in(tx: Tx, last: Row, found: tuple[_Row, ...]) -> Seen:
     """Count the jobs that have come in by their numbers, wherever they are by now: producers pay nothing.
 
     On PostgreSQL a job with a lower number may be committed after one with a higher: numbers are counted
@@ -275,7 +259,7 @@ def _came_in(tx: Tx, last: Row, rows: tuple[_Row, ...]) -> Seen:
         now=tx.now,
         after=last["sampled_at"],
         held=bool(last["held"]),
-        rows=rows,
+        rows=found,
         settled_seq=certain,
         counted_seq=until,
         horizon=last["following"],

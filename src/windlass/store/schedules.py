@@ -6,10 +6,12 @@ it stood. So any number of schedulers may look at the same time, and be killed a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -18,13 +20,9 @@ from windlass.clock import from_micros, span, uuid7
 from windlass.errors import InvalidValue, Refused, ScheduleConflict, ScheduleNotFound
 from windlass.job import JobState, NewJob
 from windlass.schedule import NewSchedule, Timing, plan, run_at
-from windlass.store import access, catalogue, keys, upkeep
-from windlass.store.declarations import Declarations, Entry, Fleet
-from windlass.store.fleet import next_fire
-
-if TYPE_CHECKING:
-    from windlass.store.engine import Row, Tx
-
+from windlass.store import access, catalogue, keys, rows, upkeep
+from windlass.store.engine import Row, Tx
+from windlass.store.fleet import WorkerInfo, next_fire, worker_from
 
 # So many fire times of each schedule are remembered.
 REMEMBERED = 100
@@ -97,6 +95,196 @@ class Fired(msgspec.Struct, frozen=True):
     next_in: timedelta | None
 
 
+# --- whose definition holds ---------------------------------------------------------------------
+# A schedule exists while a live release declares it. If two live releases define it differently, the one that
+# was seen first most recently holds, so that an old worker that restarts never puts its own back.
+
+
+def digest_of(new: NewSchedule) -> str:
+    """What tells two definitions of a schedule apart."""
+    return hashlib.blake2b(msgspec.json.encode(new), digest_size=8).hexdigest()
+
+
+_LIVING = ("running", "draining")
+# Processes say each minute what they declare; one that says it again sooner than this writes nothing.
+_STALE = timedelta(seconds=30)
+# A process that has said it within this time may be there without a row in the fleet: `windlass scheduler`,
+# or a worker that is starting.
+_RECENT = timedelta(minutes=2)
+# A worker can declare once more after its last beat.
+_BEAT = timedelta(seconds=5)
+# A definition that nobody has declared for this long is forgotten, and with it its place in the order.
+_FORGOTTEN = timedelta(days=30)
+_NAMED_AT_MOST = 3
+
+
+class Fleet:
+    """Which workers are there, which functions they have, and which schedules they declare."""
+
+    def __init__(self, tx: Tx) -> None:
+        self._tx = tx
+
+    def serves(self, job_type: str) -> bool:
+        """Whether a worker that was seen within `schedules.orphan_after` has this type."""
+        return any(worker.serves(job_type) for worker in self.lately)
+
+    def declares(self, digest: str) -> bool:
+        """Whether a worker that declares this definition is there."""
+        return any(digest in (worker.declares or ()) for worker in self.living)
+
+    def declaring(self, digests: Collection[str], job_type: str) -> list[str]:
+        """The workers that beat and declare one of these definitions, or may do so, in words."""
+        recent = self._seen_since(self._tx.now - span(_RECENT))
+        found = [
+            worker
+            for worker in recent
+            if worker.state in _LIVING
+            and (
+                worker.serves(job_type)
+                if worker.declares is None
+                else any(digest in worker.declares for digest in digests)
+            )
+        ]
+        return [f"{worker.id} (release {worker.app})" if worker.app else worker.id for worker in found]
+
+    def ended(self, entry: Entry) -> bool:
+        """Whether the last process that declared this definition was a worker that has ended."""
+        return any(
+            row["state"] not in _LIVING
+            and row["beat_at"] + span(_BEAT) >= entry.seen_at
+            and entry.digest in (row["declares"] or "")
+            for row in self._rows
+        )
+
+    @cached_property
+    def orphaned_before(self) -> int:
+        """What was not seen since then has no live worker; with `schedules.orphan_after none`, never."""
+        grace = self._settings.orphan_after
+        return 0 if grace is None else self._tx.now - span(grace)
+
+    @cached_property
+    def gone_before(self) -> int:
+        """A release that was not seen since then is gone."""
+        grace = self._settings.orphan_after
+        return self._tx.now - span(self._settings.keep_schemas if grace is None else grace)
+
+    @cached_property
+    def _settings(self) -> settings.Settings:
+        return settings.read(upkeep.settings(self._tx))
+
+    @cached_property
+    def _rows(self) -> Sequence[Row]:
+        return self._tx.rows("workers")
+
+    @cached_property
+    def lately(self) -> list[WorkerInfo]:
+        """The workers that were seen within `schedules.orphan_after`."""
+        return self._seen_since(self.orphaned_before)
+
+    @cached_property
+    def in_grace(self) -> list[WorkerInfo]:
+        """The workers of releases that are not gone."""
+        return self._seen_since(self.gone_before)
+
+    @cached_property
+    def living(self) -> list[WorkerInfo]:
+        """Those of them that are there."""
+        return [worker for worker in self.in_grace if worker.state in _LIVING]
+
+    def _seen_since(self, moment: int) -> list[WorkerInfo]:
+        return [worker_from(row) for row in self._rows if row["beat_at"] >= moment]
+
+
+class Entry(NamedTuple):
+    """A definition of a schedule. Of those that live releases declare, the greatest holds."""
+
+    first_at: int
+    digest: str
+    name: str
+    type: str
+    definition: str
+    seen_at: int
+
+    @property
+    def new(self) -> NewSchedule:
+        """The schedule."""
+        return msgspec.json.decode(self.definition, type=NewSchedule)
+
+
+class Declarations:
+    """The definitions that code declares, or has declared."""
+
+    def __init__(self, tx: Tx) -> None:
+        self._tx = tx
+        self.fleet = Fleet(tx)
+        self._entries = {row["digest"]: Entry(**row) for row in tx.rows("declarations")}
+        self._before = self._entries.copy()
+
+    def holds(self) -> dict[str, Entry]:
+        """By name, the newest definition that a live release declares."""
+        return {each.name: each for each in sorted(filter(self._is_live, self._entries.values()))}
+
+    def unsaid(self, schedules: Iterable[NewSchedule]) -> dict[str, NewSchedule]:
+        """Which of these the store was not told lately, by digest."""
+        fresh = self._tx.now - span(_STALE)
+        by_digest = {digest_of(new): new for new in schedules}
+        return {
+            digest: new
+            for digest, new in by_digest.items()
+            if digest not in self._entries or self._entries[digest].seen_at < fresh
+        }
+
+    def say(self, schedules: Sequence[NewSchedule]) -> None:
+        """Note that a process is there that declares these."""
+        now = self._tx.now
+        for digest, new in self.unsaid(schedules).items():
+            definition = msgspec.json.encode(new).decode()
+            self._tx.change(
+                "note_declaration",
+                name=new.name,
+                digest=digest,
+                type=new.type,
+                definition=definition,
+                now=now,
+            )
+            first_at = self._entries[digest].first_at if digest in self._entries else now
+            self._entries[digest] = Entry(first_at, digest, new.name, new.type, definition, now)
+        self._tx.change("forget_declarations", before=now - span(_FORGOTTEN))
+
+    def take_over(self, types: Iterable[str], schedules: Iterable[NewSchedule]) -> None:
+        """Where no other worker of a type is left, what starts now counts alone: no deploy is rolling."""
+        ours = set(map(digest_of, schedules))
+        living = self.fleet.living
+        idle = {name for name in types if not any(worker.serves(name) for worker in living)}
+        for each in list(self._entries.values()):
+            if each.type in idle and each.digest not in ours and self.fleet.ended(each):
+                self._tx.change("end_declaration", name=each.name, digest=each.digest)
+                self._entries[each.digest] = each._replace(seen_at=0)
+
+    def was_live(self, entry: Entry, moment: int) -> bool:
+        """Whether a definition was declared at that moment, as far as was known before this transaction."""
+        before = self._before.get(entry.digest)
+        if before is None or before.first_at > moment:
+            return False
+        grace = self._tx.now - self.fleet.gone_before
+        return self.fleet.declares(before.digest) or before.seen_at >= moment - grace
+
+    def declared_by(self, name: str, job_type: str) -> str:
+        """Which live processes declare a schedule, in words; empty if none does."""
+        entries = [each for each in self._entries.values() if each.name == name]
+        found = self.fleet.declaring([each.digest for each in entries], job_type)
+        if found:
+            more = len(found) - _NAMED_AT_MOST
+            named = ", ".join(found[:_NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
+            return f"by worker {named}" if len(found) == 1 else f"by workers {named}"
+        seen_at = max((each.seen_at for each in entries if not self.fleet.ended(each)), default=0)
+        ago = self._tx.now - seen_at
+        return f"by a process that was seen {ago // 1_000_000} s ago" if ago < span(_RECENT) else ""
+
+    def _is_live(self, entry: Entry) -> bool:
+        return entry.seen_at >= self.fleet.gone_before or self.fleet.declares(entry.digest)
+
+
 # So much in one transaction; the rest follows in the next one, at once.
 _SCHEDULES_AT_ONCE = 100
 _TIMES_AT_ONCE = 100
@@ -133,7 +321,8 @@ def fire(tx: Tx) -> Fired:
                 jobs += _fire_one(tx, _schedule(row), row["next_at"])
                 _trim(tx, row["name"])
         except (InvalidValue, Refused) as error:
-            _note_problem(tx, row, str(error))
+            if row["problem"] != str(error):
+                tx.change("note_problem", name=row["name"], problem=str(error))
     return Fired(tuple(jobs), next_fire(tx))
 
 
@@ -186,32 +375,12 @@ def _policy(tx: Tx, job_type: str) -> settings.TypePolicy:
     return settings.read(upkeep.settings(tx)).of_type(job_type, {} if known is None else known.options)
 
 
-def _note(
-    tx: Tx,
-    name: str,
-    fire_at: int,
-    outcome: FireOutcome,
-    *,
-    until_at: int | None = None,
-    job_id: str | None = None,
-    made_by: str | None = None,
-) -> None:
+def _note(tx: Tx, name: str, fire_at: int, outcome: FireOutcome, **more: object) -> None:
+    """`more`: until_at, job_id, made_by."""
+    told = {"until_at": None, "job_id": None, "made_by": None, **more}
     tx.change(
-        "note_fire",
-        id=uuid7(),
-        schedule=name,
-        fire_at=fire_at,
-        outcome=outcome.value,
-        until_at=until_at,
-        job_id=job_id,
-        made_by=made_by,
-        now=tx.now,
+        "note_fire", id=uuid7(), schedule=name, fire_at=fire_at, outcome=outcome.value, now=tx.now, **told
     )
-
-
-def _note_problem(tx: Tx, row: Row, problem: str) -> None:
-    if row["problem"] != problem:
-        tx.change("note_problem", name=row["name"], problem=problem)
 
 
 # --- whose function is gone ---------------------------------------------------------------------
@@ -224,7 +393,8 @@ def _lacks(fleet: Fleet, row: Row) -> bool:
     """
     if row["source"] != Origin.CODE or row["withdrawn"]:
         return False
-    return fleet.is_alive() and row["updated_at"] < fleet.orphaned_before and not fleet.serves(row["type"])
+    alive = any(worker.state in _LIVING for worker in fleet.lately)
+    return alive and row["updated_at"] < fleet.orphaned_before and not fleet.serves(row["type"])
 
 
 def _returned(tx: Tx, fleet: Fleet) -> list[str]:
@@ -238,19 +408,19 @@ def _returned(tx: Tx, fleet: Fleet) -> list[str]:
 def declare(tx: Tx, schedules: Sequence[NewSchedule], types: Sequence[str]) -> list[str]:
     """Note what a process declares for its types, and let the schedules follow all live releases."""
     tx.row("lock_declarations")
-    fleet = Fleet(tx)
-    known = Declarations(tx, fleet)
+    known = Declarations(tx)
     known.say(schedules)
     known.take_over(types, schedules)
     ours = {new.name for new in schedules}
-    for name, entry in list(_outdated(tx, known, fleet, types)):
+    for name, entry in list(_outdated(tx, known, types)):
         try:
             _follow(tx, known, name, entry)
         except InvalidValue:
             # Another release's, in a time zone that this machine does not know: its own workers enter it.
             if name in ours:
                 raise
-    return [name for name in sorted(ours) if _is_operators(tx, name)]
+    operators = {row["name"] for row in tx.rows("schedules") if row["source"] != Origin.CODE}
+    return sorted(ours & operators)
 
 
 def _follow(tx: Tx, known: Declarations, name: str, entry: Entry | None) -> None:
@@ -271,14 +441,11 @@ def _follow(tx: Tx, known: Declarations, name: str, entry: Entry | None) -> None
 
 def is_declared(tx: Tx, schedules: Sequence[NewSchedule], types: Sequence[str]) -> bool:
     """Whether `declare` would change nothing."""
-    fleet = Fleet(tx)
-    known = Declarations(tx, fleet)
-    return not known.unsaid(schedules) and not any(_outdated(tx, known, fleet, types))
+    known = Declarations(tx)
+    return not known.unsaid(schedules) and not any(_outdated(tx, known, types))
 
 
-def _outdated(
-    tx: Tx, known: Declarations, fleet: Fleet, types: Sequence[str]
-) -> Iterator[tuple[str, Entry | None]]:
+def _outdated(tx: Tx, known: Declarations, types: Sequence[str]) -> Iterator[tuple[str, Entry | None]]:
     """The schedules of these types that are not as live releases declare them, each with what holds.
 
     None: no live release declares it.
@@ -292,13 +459,11 @@ def _outdated(
         if entry is not None:
             if row is None or row["withdrawn"] or _schedule(row) != entry.new:
                 yield name, entry
-        elif row is not None and not row["withdrawn"] and not fleet.may_declare(row["type"]):
-            yield name, None
-
-
-def _is_operators(tx: Tx, name: str) -> bool:
-    row = tx.row("schedule", name=name)
-    return row is not None and row["source"] == Origin.OPERATOR
+        elif row is not None and not row["withdrawn"]:
+            # Nobody knows what a worker of an older Windlass declares.
+            silent = (each for each in known.fleet.in_grace if each.declares is None)
+            if not any(worker.serves(row["type"]) for worker in silent):
+                yield name, None
 
 
 # --- what operators do --------------------------------------------------------------------------
@@ -324,17 +489,7 @@ def pause(tx: Tx, name: str, *, by: str = "", why: str = "") -> ScheduleInfo:
     """Hold a schedule; one that is paused stays as it was paused."""
     row = _known(tx, name)
     if not row["paused"]:
-        tx.change(
-            "pause_schedule",
-            name=name,
-            paused=1,
-            paused_by=by,
-            paused_at=tx.now,
-            next_at=row["next_at"],
-            now=tx.now,
-        )
-        before, after = {"paused": False}, {"paused": True}
-        access.note(tx, "pause", _KIND, name, by=by, why=why, before=before, after=after)
+        _set_paused(tx, row, row["next_at"], 1, by, why)
     return get(tx, name)
 
 
@@ -342,19 +497,16 @@ def resume(tx: Tx, name: str, *, by: str = "", why: str = "") -> ScheduleInfo:
     """Let a schedule go on from its next fire time; what passed meanwhile is told, not caught up with."""
     row = _known(tx, name)
     if row["paused"]:
-        next_at = _pass_over(tx, row, _schedule(row).timing)
-        tx.change(
-            "pause_schedule",
-            name=name,
-            paused=0,
-            paused_by=None,
-            paused_at=None,
-            next_at=next_at,
-            now=tx.now,
-        )
-        before, after = {"paused": True}, {"paused": False}
-        access.note(tx, "resume", _KIND, name, by=by, why=why, before=before, after=after)
+        _set_paused(tx, row, _pass_over(tx, row, _schedule(row).timing), 0, by, why)
     return get(tx, name)
+
+
+def _set_paused(tx: Tx, row: Row, next_at: int | None, paused: int, by: str, why: str) -> None:
+    name, at = row["name"], tx.now if paused else None
+    told = {"paused": paused, "paused_by": by if paused else None, "paused_at": at}
+    tx.change("pause_schedule", name=name, next_at=next_at, now=tx.now, **told)
+    before, after = {"paused": not paused}, {"paused": bool(paused)}
+    access.note(tx, "pause" if paused else "resume", _KIND, name, by=by, why=why, before=before, after=after)
 
 
 def run(tx: Tx, name: str, *, by: str = "", why: str = "", request_id: str = "") -> str:
@@ -376,7 +528,7 @@ def remove(tx: Tx, name: str, *, by: str = "", why: str = "") -> None:
     tx.row("lock_declarations")
     row = _known(tx, name)
     if row["source"] == Origin.CODE and not row["withdrawn"]:
-        who = Declarations(tx, Fleet(tx)).declared_by(name, row["type"])
+        who = Declarations(tx).declared_by(name, row["type"])
         if who:
             raise ScheduleConflict(
                 name, f"is declared in code {who}: take it out there and restart, or pause it"
@@ -432,45 +584,12 @@ def _pass_over(tx: Tx, row: Row, timing: Timing) -> int | None:
 
 
 def _columns(tx: Tx, new: NewSchedule, origin: Origin) -> dict[str, Any]:
-    timing = new.timing
-    return {
-        "name": new.name,
-        "type": new.type,
-        "payload": new.payload.decode(),
-        "schema_version": new.schema_version,
-        "cron": timing.cron,
-        "every": None if timing.every is None else span(timing.every),
-        "tz": timing.tz,
-        "catch_up": timing.catch_up,
-        "overlap": timing.overlap,
-        "jitter": span(timing.jitter),
-        "priority": new.priority,
-        "max_attempts": new.max_attempts,
-        "tenant": new.tenant,
-        "source": origin.value,
-        "next_at": timing.next_after(tx.now),
-        "now": tx.now,
-    }
+    told = {"source": origin.value, "next_at": new.timing.next_after(tx.now), "now": tx.now}
+    return rows.columns(new, timing=None) | rows.columns(new.timing) | told
 
 
 def _schedule(row: Row) -> NewSchedule:
-    return NewSchedule(
-        name=row["name"],
-        timing=Timing(
-            cron=row["cron"],
-            every=None if row["every"] is None else timedelta(microseconds=row["every"]),
-            tz=row["tz"],
-            catch_up=row["catch_up"],
-            overlap=row["overlap"],
-            jitter=timedelta(microseconds=row["jitter"]),
-        ),
-        type=row["type"],
-        payload=row["payload"].encode(),
-        schema_version=row["schema_version"],
-        priority=row["priority"],
-        max_attempts=row["max_attempts"],
-        tenant=row["tenant"],
-    )
+    return rows.read(NewSchedule, row, timing=rows.read(Timing, row))
 
 
 def _told(row: Row) -> dict[str, Any]:
@@ -490,35 +609,14 @@ def _told(row: Row) -> dict[str, Any]:
 
 
 def _info(tx: Tx, row: Row, fleet: Fleet) -> ScheduleInfo:
-    last = _fires(tx, row["name"], 1)
-    return ScheduleInfo(
-        new=_schedule(row),
-        origin=Origin(row["source"]),
-        withdrawn=bool(row["withdrawn"]),
-        orphaned=_lacks(fleet, row),
-        paused=bool(row["paused"]),
-        paused_by=row["paused_by"],
-        paused_at=None if row["paused_at"] is None else from_micros(row["paused_at"]),
-        next_at=None if row["next_at"] is None else from_micros(row["next_at"]),
-        problem=row["problem"],
-        created_at=from_micros(row["created_at"]),
-        updated_at=from_micros(row["updated_at"]),
-        last=last[0] if last else None,
-    )
+    told = {"new": _schedule(row), "origin": Origin(row["source"]), "orphaned": _lacks(fleet, row)}
+    return rows.read(ScheduleInfo, row, **told, last=next(iter(_fires(tx, row["name"], 1)), None))
 
 
 def _fires(tx: Tx, name: str, limit: int) -> list[Fire]:
-    return [_fire(tx, row) for row in tx.rows("fires_of", schedule=name, limit=limit)]
-
-
-def _fire(tx: Tx, row: Row) -> Fire:
-    job = None if row["job_id"] is None else keys.get_by_id(tx, row["job_id"])
-    return Fire(
-        at=from_micros(row["fire_at"]),
-        outcome=FireOutcome(row["outcome"]),
-        until=None if row["until_at"] is None else from_micros(row["until_at"]),
-        job_id=row["job_id"],
-        job_state=None if job is None else job.state,
-        made_by=row["made_by"],
-        noted_at=from_micros(row["noted_at"]),
-    )
+    found = []
+    for row in tx.rows("fires_of", schedule=name, limit=limit):
+        job = None if row["job_id"] is None else keys.get_by_id(tx, row["job_id"])
+        told = {"at": from_micros(row["fire_at"]), "until": rows.moment(row["until_at"])}
+        found.append(rows.read(Fire, row, **told, job_state=None if job is None else job.state))
+    return found

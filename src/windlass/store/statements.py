@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from windlass.store import rows
@@ -64,9 +64,8 @@ def numbered(statement: str) -> tuple[str, tuple[str, ...]]:
     return _PARAMETER.sub(number, statement), tuple(order)
 
 
-def unnamed(statement: str) -> str:
-    """The same with a bare ? for each name; of numbered ones Python 3.12 warns if their values are a list."""
-    return _PARAMETER.sub("?", statement)
+# The same with a bare ? for each name; of numbered ones Python 3.12 warns if their values are a list.
+unnamed = partial(_PARAMETER.sub, "?")
 
 
 def spelled(text: str, dialect: str) -> str:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 
 import msgspec
 
-from windlass.clock import from_micros, span
+from windlass.clock import span
 from windlass.store import access, history, rows
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
-
-    from windlass.store.engine import Row, Tx
+from windlass.store.engine import Row, Tx
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,8 +92,7 @@ def prune_notes(tx: Tx, keep: Retention) -> None:
         lately=tx.now - span(_LATELY),
         **history.bounds(tx.now),
     )
-    history.prune_releases(tx)
-    history.prune_workers(tx)
+    history.prune(tx)
 
 
 def watch_clock(tx: Tx, boot: str, uptime: float) -> ClockWatch:
@@ -110,8 +104,8 @@ def watch_clock(tx: Tx, boot: str, uptime: float) -> ClockWatch:
     jump = None if row is None else _jump(row, tx.now, boot, risen)
     since = tx.now if row is None or jump is not None else row["since"]
     tx.change("note_clock", now=tx.now, since=since, boot=boot, uptime=risen)
-    told = None if jump is None else timedelta(microseconds=jump)
-    return ClockWatch(steady_for=timedelta(microseconds=tx.now - since), jump=told)
+    told = None if jump is None else rows.from_span(jump)
+    return ClockWatch(steady_for=rows.from_span(tx.now - since), jump=told)
 
 
 def _jump(row: Row, now: int, boot: str, risen: int) -> int | None:
@@ -137,13 +131,13 @@ def note_pruned(tx: Tx, gone: Sequence[Row], by: str) -> None:
 def oldest_dead(tx: Tx) -> datetime | None:
     """When the first of the dead letters died."""
     row = tx.row("oldest_dead")
-    return None if row is None or row["at"] is None else from_micros(row["at"])
+    return None if row is None else rows.moment(row["at"])
 
 
 def oldest_record(tx: Tx) -> datetime | None:
     """When the oldest job of the archive ended, to the day; None if it is empty."""
     row = tx.row("oldest_record")
-    return None if row is None or row["finished_at"] is None else from_micros(row["finished_at"])
+    return None if row is None else rows.moment(row["finished_at"])
 
 
 def settings(tx: Tx) -> dict[str, str]:
@@ -155,25 +149,12 @@ def set_settings(tx: Tx, changes: Mapping[str, str | None], *, by: str = "", why
     """Store settings or, where there is no value, forget them."""
     # In a fixed order, so that two who set the same never wait for each other.
     for name in sorted(changes):
-        _set(tx, name, changes[name], by, why)
+        was, value = tx.row("setting", name=name), changes[name]
+        before = None if was is None else {"value": was["value"]}
+        if value is None:
+            access.note(tx, "reset", "setting", name, by=by, why=why, before=before)
+            tx.change("reset_setting", name=name)
+        else:
+            access.note(tx, "set", "setting", name, by=by, why=why, before=before, after={"value": value})
+            tx.change("put_setting", name=name, value=value, now=tx.now)
     tx.change("revise")
-
-
-def _set(tx: Tx, name: str, value: str | None, by: str, why: str) -> None:
-    was = tx.row("setting", name=name)
-    before = None if was is None else {"value": was["value"]}
-    after = None if value is None else {"value": value}
-    access.note(
-        tx,
-        "set" if value is not None else "reset",
-        "setting",
-        name,
-        by=by,
-        why=why,
-        before=before,
-        after=after,
-    )
-    if value is None:
-        tx.change("reset_setting", name=name)
-    else:
-        tx.change("put_setting", name=name, value=value, now=tx.now)

@@ -58,7 +58,7 @@ class Wire:
         self._secure = parts.scheme == "https"
         self._base = parts.path.rstrip("/") + "/api/v1"
         self.shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-        self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        self._headers = {"Accept": "application/json"}
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
         self._patience = patience
@@ -87,9 +87,9 @@ class Wire:
         data = None if body is None else msgspec.json.encode(body)
         if lines is not None:
             data = msgspec.json.Encoder().encode_lines(lines)
-        headers = self._headers if request_id is None else self._headers | {"Idempotency-Key": request_id}
-        headers = headers if prefer is None else headers | {"Prefer": prefer}
-        headers = headers if lines is None else headers | {"Content-Type": "application/x-ndjson"}
+        kind = "application/json" if lines is None else "application/x-ndjson"
+        more = {"Content-Type": kind, "Idempotency-Key": request_id, "Prefer": prefer}
+        headers = self._headers | {name: value for name, value in more.items() if value is not None}
         end = monotonic() + self._patience
         pause = _FIRST_PAUSE
         while True:
@@ -186,37 +186,27 @@ def _checked(status: int, content: bytes) -> bytes:
     if status in _GOOD:
         return content
     problem = _problem(content)
-    kind = _REFUSALS.get(_name(problem), errors.Refused)
+    kind = _REFUSALS.get(problem["name"], errors.Refused)
     raise _as(kind, str(problem.get("detail", f"status {status}")), problem)
 
 
 def _as(kind: type[WindlassError], detail: str, problem: dict[str, Any]) -> WindlassError:
-    """An error of the library, as a server tells of it."""
+    """An error of the library, as far as a server tells of it."""
     error = kind.__new__(kind)
-    facts = _facts(problem)
+    facts: dict[str, Any] = {} if problem.get("job") is None else {"job_id": problem["job"]}
+    facts |= {name: problem[name] for name in ("index", "twin", "jobs") if problem.get(name) is not None}
+    for wrong in problem.get("errors", ())[:1]:
+        facts |= {name: wrong.get(name) for name in ("field", "value", "allowed")}
     # An error of the library says by itself which job of a batch it is about.
     error.args = (detail if "index" not in facts else _PLACE.sub("", detail, count=1),)
     error.__dict__.update(facts)
     return error
 
 
-def _name(problem: dict[str, Any]) -> str:
-    return str(problem.get("type", "")).rpartition(":")[2]
-
-
-def _facts(problem: dict[str, Any]) -> dict[str, Any]:
-    """What the errors of the library carry, as far as a problem tells it."""
-    facts: dict[str, Any] = {} if problem.get("job") is None else {"job_id": problem["job"]}
-    facts |= {name: problem[name] for name in ("index", "twin", "jobs") if problem.get(name) is not None}
-    for wrong in problem.get("errors", ())[:1]:
-        facts |= {"field": wrong.get("field"), "value": wrong.get("value"), "allowed": wrong.get("allowed")}
-    return facts
-
-
 def _not_now(status: int, shown: str, content: bytes) -> WindlassError:
     problem = _problem(content)
     detail = f"{shown}: {problem.get('detail', f'not now, status {status}')}"
-    if _name(problem) == "queue-full":
+    if problem["name"] == "queue-full":
         return _as(errors.QueueFull, detail, problem)
     return StoreBusy(detail) if status == _TOO_MANY else StoreUnavailable(detail)
 
@@ -225,5 +215,6 @@ def _problem(content: bytes) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        found = None
+    problem = found if isinstance(found, dict) else {}
+    return problem | {"name": str(problem.get("type", "")).rpartition(":")[2]}

@@ -23,8 +23,6 @@ _JITTER = 0.1
 _BATCH = 1_000
 # Long enough for a worker's own writes to come between two batches.
 _BETWEEN_BATCHES = 0.1
-
-
 # A dead letter is work that nobody has done: it goes only when the store's clock was seen to go on steadily
 # for so long. One that was set wrong by a year, and is mended within that time, costs none of them.
 _WATCHED = timedelta(hours=1)
@@ -65,17 +63,13 @@ class Ticks:
             self._told = noted
 
 
-def ignore(_: str) -> None:
-    """Nobody asks."""
-
-
 class Pruner:
     """Deletes what is past its retention, in batches, slowly."""
 
     def __init__(
         self,
         store: Store,
-        ticked: Callable[[str], None] = ignore,
+        ticked: Callable[[str], None] = lambda _: None,
         *,
         clock: Clock | None = None,
         chance: Callable[[], float] = random.random,
@@ -129,6 +123,6 @@ class Pruner:
         watch = self._store.watch_clock(self._boot, self._clock.uptime())
         if watch.jump is not None:
             note = "dead letters are kept until it has gone on steadily for an hour"
-            seconds = round(watch.jump.total_seconds())
-            log.warning("store.clock_jumped", extra={"seconds": seconds, "note": note})
+            extra = {"seconds": round(watch.jump.total_seconds()), "note": note}
+            log.warning("store.clock_jumped", extra=extra)
         return watch.steady_for >= _WATCHED

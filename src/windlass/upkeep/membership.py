@@ -29,7 +29,8 @@ class Membership:
         self.place = place
         self.id = _new_id(place)
         self._clock = clock
-        self._sent = clock.uptime()
+        # When the last confirmed beat was sent.
+        self.sent = clock.uptime()
         self._gaps = 0
         self._joined = False
         # The file of the store in which the last beat was written. Claims from any other file are refused.
@@ -38,28 +39,22 @@ class Membership:
         self._files: dict[str, int] = {}
 
     @property
-    def sent(self) -> float:
-        """When the last confirmed beat was sent."""
-        return self._sent
-
-    @property
     def pulse(self) -> Pulse:
         """What the reaper must know of its own worker before it judges others."""
-        return Pulse(self._sent, self._gaps)
+        return Pulse(self.sent, self._gaps)
 
     def sure(self) -> bool:
         """Whether jobs may be claimed and started; asked before each start."""
-        return self._joined and self._clock.uptime() - self._sent <= SURE_WITHIN
+        return self._joined and self._clock.uptime() - self.sent <= SURE_WITHIN
 
     def confirm(self, sent: float, generation: int) -> bool:
         """A beat sent at `sent` was written to this file of the store.
 
         True if it is the first one after a gap, or the first one in this file.
         """
-        gap = self._joined and (sent - self._sent > WELL_WITHIN or generation != self.generation)
-        if gap:
-            self._gaps += 1
-        self._sent = sent
+        gap = self._joined and (sent - self.sent > WELL_WITHIN or generation != self.generation)
+        self._gaps += gap
+        self.sent = sent
         self.generation = generation
         self._joined = True
         return gap
@@ -184,8 +179,8 @@ class Watchman:
 
     def __init__(self, *, gone: Callable[[WorkerInfo], bool]) -> None:
         self._gone = gone
-        self._workers = _Silences()
-        self._leases = _Silences()
+        # For how many seconds each beat of a worker, and each end of a lease, was seen unmoved.
+        self._unmoved: dict[tuple[str, object], float] = {}
         self._checked: float | None = None
         self._gaps = 0
 
@@ -194,37 +189,23 @@ class Watchman:
     ) -> Losses:
         """What this check adds up to; `now` and the pulse are on one clock that only rises."""
         step = self._step(pulse, now)
-        others = [worker for worker in workers if worker.id != me]
-        silent = self._workers.count({(worker.id, worker.beat) for worker in others}, step)
-        unrenewed = self._leases.count({(lease.token, lease.until) for lease in expired}, step)
+        others = {(each.id, each.beat): each for each in workers if each.id != me}
+        leases = {(each.token, each.until): each for each in expired}
+        known = self._unmoved
+        # One that moved, or is new, starts at zero.
+        silent = {each: known[each] + step if each in known else 0.0 for each in (*others, *leases)}
+        self._unmoved = silent
         return Losses(
-            [each for each in others if silent[each.id, each.beat] >= DEAD_AFTER or self._gone(each)],
-            [each for each in expired if unrenewed[each.token, each.until] >= UNRENEWED_AFTER],
+            [each for of, each in others.items() if silent[of] >= DEAD_AFTER or self._gone(each)],
+            [each for of, each in leases.items() if silent[of] >= UNRENEWED_AFTER],
         )
 
     def _step(self, pulse: Pulse, now: float) -> float:
         """How much silence this check may add to whoever stands still."""
         elapsed = 0.0 if self._checked is None else now - self._checked
         self._checked = now
-        well = now - pulse.sent <= WELL_WITHIN
-        if not well or pulse.gaps != self._gaps:
+        if now - pulse.sent > WELL_WITHIN or pulse.gaps != self._gaps:
             self._gaps = pulse.gaps
-            self._workers.forget()
-            self._leases.forget()
+            self._unmoved = dict.fromkeys(self._unmoved, 0.0)
             return 0.0
         return min(elapsed, MOST_PER_CHECK)
-
-
-class _Silences:
-    """Seconds for which each thing was seen unmoved; one that moved, or is new, starts at zero."""
-
-    def __init__(self) -> None:
-        self._seconds: dict[tuple[object, ...], float] = {}
-
-    def count(self, seen: set[tuple[object, ...]], step: float) -> dict[tuple[object, ...], float]:
-        known = self._seconds
-        self._seconds = {each: known[each] + step if each in known else 0.0 for each in seen}
-        return self._seconds
-
-    def forget(self) -> None:
-        self._seconds = dict.fromkeys(self._seconds, 0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -17,7 +17,7 @@ from windlass.outcome import Lost, Policy, decide
 from windlass.store.engine import Settlement
 from windlass.store.fleet import Look, WorkerInfo
 from windlass.store.store import Store
-from windlass.upkeep import maintenance
+from windlass.upkeep.maintenance import REAP
 from windlass.upkeep.membership import Pulse, Watchman
 from windlass.wakeup import Wakeup
 
@@ -40,7 +40,7 @@ class Reaper:
         clock: Clock,
         ledger: Ledger,
         chance: Callable[[], float] = random.random,
-        ticked: Callable[[str], None] = maintenance.ignore,
+        ticked: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._ticked = ticked
         self._store = store
@@ -74,7 +74,7 @@ class Reaper:
         if died or look.orphaned:
             reaped += self._reap_orphans(look.now)
         self._tell(reaped)
-        self._ticked(maintenance.REAP)
+        self._ticked(REAP)
 
     def take_over(self, dead: Sequence[WorkerInfo]) -> None:
         """Hand back what these workers held, of whom somebody knows that they are gone."""
@@ -96,10 +96,9 @@ class Reaper:
     def _reap_orphans(self, now: datetime) -> int:
         reaped = 0
         while orphans := self._store.orphans(limit=_BATCH):
-            settled = self._settle(orphans, Reason.WORKER_LOST, now)
-            reaped += settled
-            if not settled:
+            if not (settled := self._settle(orphans, Reason.WORKER_LOST, now)):
                 break
+            reaped += settled
         return reaped
 
     def _settle(
@@ -114,22 +113,14 @@ class Reaper:
         # The release that was lost with its worker: a bad one must not look as if it had never run.
         apps = {worker.id: worker.app for worker in self._store.workers()}
         policies = {job_type: self._policy(job_type) for job_type in {each.job.type for each in leases}}
-        losses = [self._loss(each, reason, now, apps.get(each.worker, ""), policies) for each in leases]
-        lost = {lease.token for lease in self._store.settle(losses)}
-        reaped = [lease for lease in leases if lease.token not in lost]
-        self._ledger.reaped(each for each in losses if each.lease.token not in lost)
-        for lease in reaped:
-            log.warning("job.reaped", extra=lease.fields | {"reason": reason.value})
+        losses = []
+        for lease in leases:
+            job, lost = lease.job, Lost(reason, lease.job.hang)
+            outcome = decide(job, lost, policies[job.type], now=now, chance=self._chance)
+            losses.append(Settlement(lease, outcome, None, app=apps.get(lease.worker, "")))
+        late = {lease.token for lease in self._store.settle(losses)}
+        reaped = [each for each in losses if each.lease.token not in late]
+        self._ledger.reaped(reaped)
+        for each in reaped:
+            log.warning("job.reaped", extra=each.lease.fields | {"reason": reason.value})
         return len(reaped)
-
-    def _loss(
-        self,
-        lease: Lease,
-        reason: Literal[Reason.WORKER_LOST, Reason.LEASE_EXPIRED],
-        now: datetime,
-        app: str,
-        policies: Mapping[str, Policy],
-    ) -> Settlement:
-        job = lease.job
-        outcome = decide(job, Lost(reason, job.hang), policies[job.type], now=now, chance=self._chance)
-        return Settlement(lease, outcome, None, app=app)

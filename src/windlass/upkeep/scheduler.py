@@ -10,7 +10,7 @@ from windlass.loop import Loop
 from windlass.registry import SHELL, Registry
 from windlass.schedule import NewSchedule
 from windlass.store.store import Store
-from windlass.upkeep import maintenance
+from windlass.upkeep.maintenance import SCHEDULE
 from windlass.wakeup import Wakeup
 
 log = logging.getLogger("windlass.scheduler")
@@ -33,7 +33,7 @@ class Scheduler:
         self,
         store: Store,
         wakeup: Wakeup,
-        ticked: Callable[[str], None] = maintenance.ignore,
+        ticked: Callable[[str], None] = lambda _: None,
         *,
         told: bool = False,
     ) -> None:
@@ -51,7 +51,7 @@ class Scheduler:
     def tick(self) -> float | None:
         """Deal with the fire times that have come; the seconds until the next look."""
         fired = self._store.fire()
-        self._ticked(maintenance.SCHEDULE)
+        self._ticked(SCHEDULE)
         if fired.jobs:
             self._wakeup.notify()
             log.info("schedule.fired", extra={"jobs": len(fired.jobs)})
@@ -83,12 +83,7 @@ class Declarer:
         if self._begun and self._store.declared(declared, self._types):
             return
         held = self._store.declare(declared, self._types)
+        note = "an operator's schedule has this name; remove it to use the code's"
         for name in () if self._begun else held:
-            log.warning(
-                "schedule.not_declared",
-                extra={
-                    "schedule": name,
-                    "note": "an operator's schedule has this name; remove it to use the code's",
-                },
-            )
+            log.warning("schedule.not_declared", extra={"schedule": name, "note": note})
         self._begun = True

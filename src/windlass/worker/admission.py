@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Protocol
 
 from windlass.clock import Clock, uuid7
@@ -24,23 +25,17 @@ class Limited(Protocol):
     """A type, as far as its limits go."""
 
     @property
-    def limit(self) -> Limit:
-        """Its own limit."""
-
+    def limit(self) -> Limit: ...
     @property
-    def limit_key(self) -> str | None:
-        """What it shares with others."""
+    def limit_key(self) -> str | None: ...
 
 
 class Declared(Protocol):
     """What code declares of limits: a worker's registry, or the catalogue where handlers are elsewhere."""
 
     @property
-    def limits(self) -> Mapping[str, Limit]:
-        """By the key that types share."""
-
-    def get(self, name: str, /) -> Limited | None:
-        """A type that is known."""
+    def limits(self) -> Mapping[str, Limit]: ...
+    def get(self, name: str, /) -> Limited | None: ...
 
 
 class Admission:
@@ -58,11 +53,10 @@ class Admission:
         self.blocked: frozenset[str] = frozenset()
         # Whose restriction counts what runs; a rate alone does not.
         self.counted: frozenset[str] = frozenset()
-        # Those that share a counted limit with types that are served elsewhere.
-        self._shared: frozenset[str] = frozenset()
+        # Those that share a counted limit with types that are served elsewhere: their ends are news there.
+        self.shared: frozenset[str] = frozenset()
 
     def serve(self, types: Mapping[str, int]) -> None:
-        """Admit these types, from the next look on."""
         self._types = types
 
     def apply(self, settings: Settings, switches: Switches) -> bool:
@@ -78,7 +72,6 @@ class Admission:
         return before != (self._shut, self.restricted)
 
     def open(self, types: Mapping[str, int]) -> Mapping[str, int]:
-        """Those of the types that may be claimed."""
         shut = self._shut | self.blocked if self.blocked else self._shut
         if not shut:
             return types
@@ -86,21 +79,19 @@ class Admission:
 
     def choose(self, types: Mapping[str, int], *, limited: bool, others: bool) -> Mapping[str, int]:
         """Those of the types that may be claimed and are asked for: restricted ones, the others, or both."""
-        chosen, restricted = self.open(types), self.restricted
-        if restricted and not limited:
-            chosen = {name: version for name, version in chosen.items() if name not in restricted}
-        if not others:
-            chosen = {name: version for name, version in chosen.items() if name in restricted}
-        return chosen
+        restricted = self.restricted
+        if self._shut or self.blocked:
+            types = self.open(types)
+        if limited and others:
+            return types
+        if not restricted:
+            return types if others else {}
+        return {name: version for name, version in types.items() if (name in restricted) is limited}
 
     def shut(self, job_type: str) -> bool:
         """Whether jobs of a type must not start now, but for what is claimed as a probe."""
         restriction = self.restricted.get(job_type)
         return job_type in self._shut or (restriction is not None and restriction.breaker is not None)
-
-    def hangs(self, job_type: str) -> bool:
-        """Whether jobs of a type have lately kept workers from answering."""
-        return job_type in self.switches.hanging
 
     def breaker_of(self, job_type: str) -> str:
         """The name of the breaker before a type: its own, or of the key that it shares."""
@@ -109,7 +100,6 @@ class Admission:
         return job_type if key is None else KEY + key
 
     def limited(self, job_type: str) -> bool:
-        """Whether the end of a job of that type lets another one start."""
         return job_type in self.counted
 
     def permits(self, types: Iterable[str]) -> Counter[str]:
@@ -118,10 +108,6 @@ class Admission:
         restricted = self.restricted
         found = (restricted[name] for name in types if name in restricted)
         return Counter(name for each in found for name in each.counted)
-
-    def shared(self, job_type: str) -> bool:
-        """Whether a job of a type that is not served here may be waiting for such an end."""
-        return job_type in self._shared
 
     @property
     def shares(self) -> bool:
@@ -135,12 +121,11 @@ class Admission:
         elsewhere = [info for name, info in types.items() if name not in self._types]
         names = {KEY + key for info in elsewhere if (key := info.options.get("limit_key")) is not None}
         names |= {ALL} if elsewhere else set()
-        self._shared = frozenset(
+        self.shared = frozenset(
             name for name in self.counted if not names.isdisjoint(self.restricted[name].limits)
         )
 
     def restrictions(self, types: Mapping[str, int]) -> Mapping[str, Restriction]:
-        """What restricts these types, for a claim of them."""
         return {name: self.restricted[name] for name in types if name in self.restricted}
 
     def _restriction(self, job_type: str, settings: Settings) -> Restriction | None:
@@ -190,14 +175,7 @@ class BreakerCounts:
         self._id = uuid7()
         self._forgot = 0
 
-    @property
-    def kept(self) -> int:
-        """Of how many stretches something is kept."""
-        with self._lock:
-            return sum(counts.kept for counts in self._counts.values())
-
     def note(self, settlements: Iterable[Settlement]) -> None:
-        """Count what was settled."""
         now = self._clock.monotonic()
         stretch = int(now / _STRETCH_SECONDS)
         with self._lock:
@@ -205,10 +183,12 @@ class BreakerCounts:
                 lease, outcome = each.lease, each.outcome
                 counts = self._by_type.get(lease.job.type) or self._of(lease.job.type)
                 if type(outcome) is Done:
+                    counts.unreported.add(stretch)
+                    counts.stretches[stretch][0] += 1
                     # It may have been a probe.
-                    counts.of(stretch)[0] += 1
                     counts.succeeded.append(lease.token)
                 elif _failed(outcome):
+                    counts.unreported.add(stretch)
                     counts.fail(stretch, lease.id, now)
 
     def forget_types(self) -> None:
@@ -261,69 +241,54 @@ class _Counts:
     """The runs behind one breaker."""
 
     def __init__(self) -> None:
-        # (done, failed) by stretch; the newest are last.
-        self._stretches: dict[int, list[int]] = {}
+        # [done, failed] by stretch; the newest are last.
+        self.stretches: defaultdict[int, list[int]] = defaultdict(partial(list, (0, 0)))
         self._failed: set[str] = set()
         # The last few: a probe that succeeds is the only one that runs.
         self.succeeded: deque[str] = deque(maxlen=_MOST_NAMED)
-        self._failed_at = float("-inf")
+        self._failed_at = -math.inf
         # Stretches that the store does not know in full.
-        self._unreported: set[int] = set()
-
-    @property
-    def kept(self) -> int:
-        """How many stretches are kept."""
-        return len(self._stretches)
+        self.unreported: set[int] = set()
 
     def fail(self, stretch: int, job_id: str, now: float) -> None:
-        """A run failed."""
-        self.of(stretch)[1] += 1
+        self.stretches[stretch][1] += 1
         self._failed_at = now
         if len(self._failed) < _MOST_NAMED:
             self._failed.add(job_id)
 
-    def of(self, stretch: int) -> list[int]:
-        """Successes and failures of a stretch, to add to."""
-        self._unreported.add(stretch)
-        counts = self._stretches.get(stretch)
-        if counts is None:
-            counts = self._stretches[stretch] = [0, 0]
-        return counts
-
     def is_news(self, now: float, *, wanted: bool) -> bool:
         """Whether to report it: runs failed here just now, or elsewhere and we saw some."""
         failed = bool(self._failed) or now - self._failed_at <= _REPORTED_FOR
-        return failed or (wanted and bool(self._unreported))
+        return failed or (wanted and bool(self.unreported))
 
     def report(self, name: str, now: float, window: timedelta) -> Runs:
         """What is news in the window, each stretch as a whole: reported twice, it counts once."""
         oldest = int((now - window.total_seconds()) / _STRETCH_SECONDS)
         runs = Runs(
             name=name,
-            stretches=tuple(self._whole(each, now) for each in sorted(self._unreported) if each >= oldest),
+            stretches=tuple(
+                (each, int((now - each * _STRETCH_SECONDS) * 1_000_000), done, failed)
+                for each, (done, failed) in self.stretches.items()
+                if each in self.unreported and each >= oldest
+            ),
             failed=tuple(self._failed),
             succeeded=tuple(self.succeeded),
         )
-        self._unreported.clear()
+        self.unreported.clear()
         self._failed.clear()
         self.succeeded.clear()
         return runs
 
-    def _whole(self, stretch: int, now: float) -> tuple[int, int, int, int]:
-        done, failed = self._stretches[stretch]
-        return stretch, int((now - stretch * _STRETCH_SECONDS) * 1_000_000), done, failed
-
     def keep(self, runs: Runs) -> None:
-        """What was reported did not arrive."""
         self._failed.update(runs.failed[: _MOST_NAMED - len(self._failed)])
         self.succeeded = deque((*runs.succeeded, *self.succeeded), maxlen=_MOST_NAMED)
-        self._unreported |= {stretch for stretch, *_ in runs.stretches} & self._stretches.keys()
+        self.unreported |= {stretch for stretch, *_ in runs.stretches} & self.stretches.keys()
 
     def forget_before(self, oldest: int) -> None:
         """Let go of what no breaker will look at; else each type would cost megabytes by the evening."""
-        while self._stretches and (first := next(iter(self._stretches))) < oldest:
-            del self._stretches[first]
-            self._unreported.discard(first)
+        while self.stretches and (first := next(iter(self.stretches))) < oldest:
+            del self.stretches[first]
+            self.unreported.discard(first)
 
 
 def _failed(outcome: Outcome) -> bool:
@@ -333,8 +298,9 @@ def _failed(outcome: Outcome) -> bool:
 
 
 def _log(breaker: Breaker) -> None:
+    fields = {"breaker": breaker.name, "why": breaker.why}
     if breaker.open:
         note = "its jobs wait; one is tried from time to time, and lets the others go when it succeeds"
-        log.warning("breaker.opened", extra={"breaker": breaker.name, "why": breaker.why, "note": note})
+        log.warning("breaker.opened", extra=fields | {"note": note})
     else:
-        log.warning("breaker.closed", extra={"breaker": breaker.name, "why": breaker.why})
+        log.warning("breaker.closed", extra=fields)

@@ -14,13 +14,15 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from windlass.clock import Clock
 from windlass.outcome import Result, Unstarted
+from windlass.worker.pool import PollTriggers
 from windlass.worker.run import Run
 
 log = logging.getLogger("windlass.coroutines")
+T = TypeVar("T")
 
 # Without an answer for so long, the loop gets no more jobs; after the longer time people are told.
 STALLED_SECONDS = 1.0
@@ -31,23 +33,24 @@ _LAST_WORDS_SECONDS = 0.5
 class Coroutines:
     """One thread with an event loop; thousands of runs can wait on it without a thread each."""
 
+    # Closed until opened: a worker without such handlers needs no loop.
+    _closed = True
+    # Since when an answer is waited for; whether people were told; and whether the loop does not answer.
+    _asked: float | None = None
+    _reported = stalled = False
+
     def __init__(
         self,
         call: Callable[[Run], Coroutine[Any, Any, Result]],
         done: Callable[[Run, Result], None],
+        triggers: PollTriggers,
         *,
-        on_stall: Callable[[], None] = lambda: None,
-        on_answer: Callable[[], None] = lambda: None,
         clock: Clock,
     ) -> None:
-        """`call` runs the handler, `done` is called when the work has ended.
-
-        `on_stall` is called when the loop stops answering, `on_answer` when it answers again.
-        """
+        """`call` runs the handler, `done` is called when the work has ended."""
         self._call = call
         self._done = done
-        self._on_stall = on_stall
-        self._on_answer = on_answer
+        self._triggers = triggers
         self._clock = clock
         self._base = contextvars.copy_context()
         self._inbox: deque[Run] = deque()
@@ -57,15 +60,12 @@ class Coroutines:
         # The loop itself holds tasks weakly: one that nobody else knows could vanish.
         self._tasks: dict[Run, asyncio.Task[None]] = {}
         self._thread = threading.Thread(target=self._turn, name="windlass-coroutines", daemon=True)
-        # Closed until opened: a worker without such handlers needs no loop.
-        self._closed = True
-        self._asked: float | None = None
-        self._reported = False
-        self._stalled = False
 
     def open(self) -> None:
-        """Start the loop."""
-        self._loop = _new_loop()
+        # uvloop where that extra is installed: twice as fast for short coroutines.
+        fast = importlib.util.find_spec("uvloop") is not None
+        new_loop = importlib.import_module("uvloop").new_event_loop if fast else asyncio.new_event_loop
+        self._loop: asyncio.AbstractEventLoop = new_loop()
         self._closed = False
         self._thread.start()
 
@@ -80,7 +80,6 @@ class Coroutines:
         self._loop.call_soon_threadsafe(self._take)
 
     def carried(self) -> list[Run]:
-        """Those whose work goes on at this moment, settled or not."""
         return [run for run in list(self._tasks) if run.started is not None]
 
     def take_back(self, before: float) -> list[Run]:
@@ -94,15 +93,9 @@ class Coroutines:
             self._stall()
         return taken
 
-    @property
-    def stalled(self) -> bool:
-        """Whether the loop does not answer."""
-        return self._stalled
-
     def blocked_for(self) -> float:
-        """Seconds that the loop has not answered; 0 while it answers."""
         asked = self._asked
-        return self._clock.monotonic() - asked if self._stalled and asked is not None else 0.0
+        return self._clock.monotonic() - asked if self.stalled and asked is not None else 0.0
 
     def blocker(self) -> Run | None:
         """The run whose step the loop is in; None if that is a task which a handler or a library made."""
@@ -115,11 +108,11 @@ class Coroutines:
             self._loop.call_soon_threadsafe(self._cancel, run)
         return True
 
-    def wait(self, coroutine: Coroutine[Any, Any, object], timeout: float | None = None) -> None:
+    def wait(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         """Run a coroutine that is no job on the loop, to its end; TimeoutError if that does not come."""
         asked = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
-            asked.result(timeout)
+            return asked.result(timeout)
         finally:
             # Nobody waits for it any more.
             asked.cancel()
@@ -130,7 +123,7 @@ class Coroutines:
         if self._closed:
             return
         if asked is None:
-            if self._tasks or self.unstarted or self._stalled:
+            if self._tasks or self.unstarted or self.stalled:
                 self._ask()
             return
         silent = self._clock.monotonic() - asked
@@ -138,7 +131,9 @@ class Coroutines:
             self._stall()
         if not self._reported and silent > BLOCKED_SECONDS:
             self._reported = True
-            self._report(silent)
+            frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 - the only way to see it
+            stack = "".join(traceback.format_stack(frame)) if frame else ""
+            log.warning("loop.blocked", extra={"seconds": round(silent, 1), "stack": stack})
 
     def close(self, timeout: float) -> bool:
         """End the loop; False if a handler blocks it for longer than `timeout` seconds."""
@@ -146,7 +141,7 @@ class Coroutines:
             return True
         self._closed = True
         self._loop.call_soon_threadsafe(self._loop.stop)
-        if self._stalled:
+        if self.stalled:
             # It is not likely to end just now.
             timeout = min(timeout, _LAST_WORDS_SECONDS)
         self._thread.join(timeout)
@@ -195,9 +190,9 @@ class Coroutines:
 
     def _answer(self) -> None:
         self._asked = None
-        if self._stalled:
-            self._stalled = False
-            self._on_answer()
+        if self.stalled:
+            self.stalled = False
+            self._triggers.loop_answers()
 
     def _wind_up(self) -> None:
         tasks = asyncio.all_tasks(self._loop)
@@ -219,15 +214,9 @@ class Coroutines:
         self._loop.call_soon_threadsafe(self._answer)
 
     def _stall(self) -> None:
-        if not self._stalled:
-            self._stalled = True
-            self._on_stall()
-
-    def _report(self, seconds: float) -> None:
-        frames = sys._current_frames()  # noqa: SLF001 - the only way to see another thread's stack
-        frame = frames.get(self._thread.ident or 0)
-        stack = "".join(traceback.format_stack(frame)) if frame else ""
-        log.warning("loop.blocked", extra={"seconds": round(seconds, 1), "stack": stack})
+        if not self.stalled:
+            self.stalled = True
+            self._triggers.loop_stalled()
 
 
 def _keep_for_ever(tasks: list[asyncio.Task[Any]]) -> None:
@@ -239,11 +228,3 @@ def _keep_for_ever(tasks: list[asyncio.Task[Any]]) -> None:
     for task in tasks:
         log.warning("loop.left_behind", extra={"task": repr(task)})
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(task))
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    """A loop by uvloop where that extra is installed: twice as fast for short coroutines."""
-    if importlib.util.find_spec("uvloop") is None:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = importlib.import_module("uvloop").new_event_loop()
-    return loop

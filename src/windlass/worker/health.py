@@ -13,13 +13,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from windlass.clock import Clock
 from windlass.errors import StoreUnavailable, must_be
 from windlass.loop import pause_after
-from windlass.observe import metrics
 from windlass.observe.exposition import MEDIA_TYPE, family, render
 from windlass.worker.children.process_tree import resident
 from windlass.worker.parts import Parts
+from windlass.worker.settler import MOST_UNSETTLED
 
 # So long may the store stay away, or a claim take, before somebody should know.
 SILENT_SECONDS = 30.0
@@ -53,9 +52,9 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     ticks_failed: dict[str, int] = {}
 
 
-def examine(parts: Parts, clock: Clock, *, begun: bool) -> Health:
+def examine(parts: Parts, *, begun: bool) -> Health:
     """How the worker is now; asks nobody, so that nothing can hold it up."""
-    why = "starting" if not begun else _trouble(parts, clock)
+    why = _trouble(parts) if begun else "starting"
     return Health(
         ok=not why,
         why=why,
@@ -69,14 +68,15 @@ def examine(parts: Parts, clock: Clock, *, begun: bool) -> Health:
         done=parts.settler.done,
         failed=parts.settler.failed,
         late=parts.settler.late,
-        unsettled=parts.settler.backlog,
-        beat_age=round(max(0.0, clock.uptime() - parts.membership.sent), 3),
+        unsettled=len(parts.settler.queue),
+        beat_age=round(max(0.0, parts.env.clock.uptime() - parts.membership.sent), 3),
         resident_bytes=resident(parts.membership.place.pid),
         ticks_failed={loop.name: loop.failed for loop in (parts.claimer.loop, *parts.loops)},
     )
 
 
-def _trouble(parts: Parts, clock: Clock) -> str:
+def _trouble(parts: Parts) -> str:
+    clock = parts.env.clock
     if parts.draining:
         return "draining: it claims nothing more"
     silent = clock.uptime() - parts.membership.sent
@@ -89,8 +89,8 @@ def _trouble(parts: Parts, clock: Clock) -> str:
         return parts.liveness.trouble
     if blocked := parts.leaks.blocked():
         return blocked
-    if parts.settler.overloaded:
-        return f"not claiming: {parts.settler.backlog} outcomes wait to be written"
+    if len(parts.settler.queue) > MOST_UNSETTLED:
+        return f"not claiming: {len(parts.settler.queue)} outcomes wait to be written"
     if any(pool.held >= pool.slots for pool in parts.pools):
         return "not claiming: every slot of a pool is held by work that does not end"
     return ""
@@ -109,16 +109,16 @@ def expose(workers: Sequence[Health]) -> str:
     trouble = [((each.worker, part), count) for each in known for part, count in each.ticks_failed.items()]
     return render(
         [
-            family(metrics.OWN_SLOTS, slots),
-            family(metrics.OWN_HEALTH, [((each.worker,), int(each.ok)) for each in known]),
-            family(metrics.OWN_UNSETTLED, [((each.worker,), each.unsettled) for each in known]),
-            family(metrics.OWN_BEAT, [((each.worker,), each.beat_age) for each in known]),
-            family(metrics.OWN_DONE, [((each.worker,), each.done) for each in known]),
-            family(metrics.OWN_FAILED, [((each.worker,), each.failed) for each in known]),
-            family(metrics.OWN_LATE, [((each.worker,), each.late) for each in known]),
-            family(metrics.OWN_RESIDENT, resident),
-            family(metrics.OWN_TROUBLE, trouble),
-            family(metrics.OWN_INFO, [((each.worker, each.app or ours), 1) for each in known]),
+            family("windlass_worker_slots", slots),
+            family("windlass_worker_healthy", [((each.worker,), int(each.ok)) for each in known]),
+            family("windlass_worker_unsettled", [((each.worker,), each.unsettled) for each in known]),
+            family("windlass_worker_beat_age_seconds", [((each.worker,), each.beat_age) for each in known]),
+            family("windlass_worker_completed_total", [((each.worker,), each.done) for each in known]),
+            family("windlass_worker_failed_total", [((each.worker,), each.failed) for each in known]),
+            family("windlass_worker_late_total", [((each.worker,), each.late) for each in known]),
+            family("windlass_worker_resident_bytes", resident),
+            family("windlass_worker_ticks_failed_total", trouble),
+            family("windlass_worker_info", [((each.worker, each.app or ours), 1) for each in known]),
         ]
     )
 
@@ -135,16 +135,17 @@ class StoreWait:
     def __init__(self) -> None:
         self._why = ""
 
-    def await_store(self, opened: Callable[[], T], pause: Callable[[float], object] | None = None) -> T:
+    def await_store(self, opened: Callable[[], T]) -> T:
         """Try until it opens. One line in the log for each new reason; other errors are not waited out."""
-        wait = pause or threading.Event().wait
-        failures = 0
+        wait, failures = threading.Event().wait, 0
         while True:
             try:
                 found = opened()
             except StoreUnavailable as error:
                 failures += 1
-                self._note(str(error))
+                if str(error) != self._why:
+                    self._why = str(error)
+                    log.warning("worker.waits_for_store", extra={"error": self._why})
                 wait(pause_after(failures, _LONGEST_PAUSE))
             else:
                 if failures:
@@ -154,11 +155,6 @@ class StoreWait:
     def health(self) -> Health:
         """Never well: nothing is claimed."""
         return Health(ok=False, why=f"waits for the store: {self._why}" if self._why else "starting")
-
-    def _note(self, why: str) -> None:
-        if why != self._why:
-            self._why = why
-            log.warning("worker.waits_for_store", extra={"error": why})
 
 
 _PATHS = frozenset({"/", "/health", "/health/live", "/health/ready"})
@@ -177,28 +173,9 @@ def parse_address(text: str) -> tuple[str, int]:
     raise must_be("--probe", text, "PORT or HOST:PORT, such as 127.0.0.1:8081")
 
 
-class HealthAddress:
+class HealthAddress(ThreadingHTTPServer):
     """A small server on a thread of its own; it says what `answer` says, and `exposed` at /metrics."""
 
-    def __init__(self, address: tuple[str, int], answer: Answer, exposed: Callable[[], str]) -> None:
-        try:
-            self._server = _Server(address, answer, exposed)
-        except OSError as error:
-            shown = f"{address[0]}:{address[1]}"
-            raise must_be("--probe", shown, f"an address that is free ({error.strerror})") from None
-        self.port: int = self._server.server_address[1]
-
-    def start(self) -> None:
-        """Begin to answer."""
-        threading.Thread(target=self._server.serve_forever, name="windlass-health", daemon=True).start()
-
-    def close(self) -> None:
-        """Answer nobody any more."""
-        self._server.shutdown()
-        self._server.server_close()
-
-
-class _Server(ThreadingHTTPServer):
     log = logging.getLogger("windlass.probe")
     daemon_threads = True
 
@@ -206,7 +183,19 @@ class _Server(ThreadingHTTPServer):
         self.answer = answer
         self.exposed = exposed
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        super().__init__(address, _Asked)
+        try:
+            super().__init__(address, _Asked)
+        except OSError as error:
+            shown = f"{address[0]}:{address[1]}"
+            raise must_be("--probe", shown, f"an address that is free ({error.strerror})") from None
+        self.port: int = self.server_address[1]
+
+    def start(self) -> None:
+        threading.Thread(target=self.serve_forever, name="windlass-health", daemon=True).start()
+
+    def close(self) -> None:
+        self.shutdown()
+        self.server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - as the base class has it
         """Whoever asked did not wait for the answer; a traceback in the log would help nobody."""
@@ -216,18 +205,16 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Asked(BaseHTTPRequestHandler):
-    server: _Server
+    server: HealthAddress
     # A caller that says nothing is not waited for.
     timeout = 5
     server_version = "windlass"
     sys_version = ""
 
     def do_GET(self) -> None:
-        """Say how it is."""
         self._say(body=True)
 
     def do_HEAD(self) -> None:
-        """Say it by the status alone."""
         self._say(body=False)
 
     def log_message(self, *_: object) -> None:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
-from windlass.job import Lease, Request
+from windlass.job import Lease
 from windlass.loop import Loop
 from windlass.observe import names
 from windlass.outcome import Stopped
 from windlass.store.fleet import Look, Vitals, WorkerInfo
 from windlass.store.running import Said
-from windlass.upkeep.membership import Membership
+from windlass.worker.admission import Admission
 from windlass.worker.run import Env, Run
 from windlass.worker.runner import Runner
-from windlass.worker.timeouts import Deadlines
 
 log = logging.getLogger("windlass.heartbeat")
 
@@ -26,43 +25,26 @@ _BEAT_SECONDS = 1.75
 _BATCH = 500
 
 
-class About(NamedTuple):
-    """What a heartbeat says of its worker."""
-
-    info: Callable[[str], WorkerInfo]
-    vitals: Callable[[], Vitals]
-    # The types that it may claim now, and which payloads it can read.
-    types: Callable[[], Mapping[str, int]]
-    reader: str
-
-
+@dataclass(eq=False)
 class Heartbeat:
     """Beats, looks, keeps leases, and delivers what operators ask of running jobs."""
 
-    def __init__(
-        self,
-        env: Env,
-        membership: Membership,
-        runner: Runner,
-        deadlines: Deadlines,
-        about: About,
-        *,
-        seen: Callable[[Look], None],
-        lease: timedelta,
-        every: timedelta,
-    ) -> None:
-        """`seen` is called with each look at the store."""
-        self._store = env.store
-        self._ledger = env.ledger
-        self._clock = env.clock
-        self._membership = membership
-        self._runner = runner
-        self._runs = runner.runs
-        self._deadlines = deadlines
-        self._about = about
-        self._seen = seen
-        self._lease = lease
+    env: Env
+    runner: Runner
+    admission: Admission
+    # Which payloads this worker can read.
+    reader: str
+    info: Callable[[], WorkerInfo]
+    vitals: Callable[[], Vitals]
+    # Called with each look at the store.
+    seen: Callable[[Look], None]
+
+    def __post_init__(self) -> None:
+        self._store, self._clock, self._ledger = self.env.store, self.env.clock, self.env.ledger
+        self._membership, self._runs, self._lease = self.env.membership, self.env.runs, self.env.config.lease
+        self._types = {name: handler.version for name, handler in self.env.handlers.items()}
         self._keep_all = False
+        every = min(LOOK_EVERY, self.env.config.poll)
         self.loop = Loop("heartbeat", self.tick, every=every, longest_pause=LOOK_EVERY)
 
     def join(self) -> None:
@@ -70,7 +52,7 @@ class Heartbeat:
         # Read before the write: if the file is replaced in between, the next tick beats in the new one.
         sent, generation = self._clock.uptime(), self._store.generation
         self._membership.enter(generation)
-        self._store.join(self._about.info(self._membership.id))
+        self._store.join(self.info())
         self._membership.confirm(sent, generation)
 
     def tick(self) -> None:
@@ -78,17 +60,20 @@ class Heartbeat:
         moved = self._membership.generation != self._store.generation
         if moved or self._clock.uptime() - self._membership.sent >= _BEAT_SECONDS:
             self._beat()
-        look = self._store.look(self._membership.id, self._about.types(), self._about.reader)
-        self._deliver(look.requests)
+        look = self._store.look(self._membership.id, self.admission.open(self._types), self.reader)
+        for token, request in look.requests.items():
+            run = self._runs.get(token)
+            if run is not None and run.open:
+                self.runner.deadlines.stop(run, Stopped(request))
         self._keep(look.now)
         if look.next_due is not None and look.next_due <= timedelta(0):
             self._store.promote()
-        self._seen(look)
+        self.seen(look)
         self._note_progress()
 
     def _beat(self) -> None:
         sent, generation = self._clock.uptime(), self._store.generation
-        if not self._store.beat(self._membership.id, self._about.vitals()):
+        if not self._store.beat(self._membership.id, self.vitals()):
             self._rejoin()
         elif self._membership.confirm(sent, generation):
             # After a gap every lease may be near its end, or past it and about to be reaped.
@@ -103,30 +88,23 @@ class Heartbeat:
         replaced = self._membership.left_behind(old, self._store.generation)
         why = "the store's file was replaced" if replaced else "the fleet took this worker for dead"
         log.warning("worker.renamed", extra={"old": old, "worker": self._membership.id, "why": why})
-        for run in self._runs.all():
+        for run in list(self._runs.values()):
             if run.open and run.lease.worker == old:
-                self._runner.lose(run)
+                self.runner.lose(run)
         self.join()
-
-    def _deliver(self, requests: Mapping[str, Request]) -> None:
-        for token, request in requests.items():
-            run = self._runs.get(token)
-            if run is not None and run.open:
-                self._deadlines.stop(run, Stopped(request))
 
     def _keep(self, now: datetime) -> None:
         """Extend the leases that have used up a third of their time; after a gap, all."""
         due = self._lease * 2 / 3
-        unsettled = [run for run in self._runs.all() if not run.completed]
+        unsettled = [run for run in list(self._runs.values()) if not run.completed]
         runs = [run for run in unsettled if self._keep_all or run.lease.until - now < due]
         for start in range(0, len(runs), _BATCH):
             self._extend(runs[start : start + _BATCH])
         self._keep_all = False
 
     def _note_progress(self) -> None:
-        """What running jobs have said since the last look, all at once."""
         said: list[tuple[Lease, Said]] = []
-        for run in self._runs.all():
+        for run in list(self._runs.values()):
             progress, run.progress = run.progress, None
             if progress is not None:
                 said.append((run.lease, progress))
@@ -142,4 +120,4 @@ class Heartbeat:
             by_token[lease.token].lease = lease
         for lease in lost:
             # One whose result is on its way may have been settled just now: the settler will know.
-            self._runner.lose(by_token[lease.token])
+            self.runner.lose(by_token[lease.token])

@@ -88,7 +88,6 @@ class LiveSettings:
             self.refresh()
 
     def refresh(self) -> None:
-        """Read what operators have set and switched."""
         noticed, admission = self._noticed, self.admission
         self._apply(settings.read(self._store.settings()))
         if admission.apply(self._settings, self._store.switches()):

@@ -45,7 +45,6 @@ class MemoryBudget:
 
     @property
     def left(self) -> int:
-        """What no job has."""
         with self._lock:
             return max(0, self.size - self._taken.total())
 
@@ -67,16 +66,12 @@ class MemoryBudget:
             self.reserved_for, self._reserved = job_type, memory
 
     def take(self, memory: int | None, job_type: str = "") -> None:
-        """A job that declares these bytes was claimed."""
-        if memory:
-            with self._lock:
-                self._taken[job_type] += memory
+        """A job that declares these bytes was claimed; less than none: it has ended, or was given back."""
+        with self._lock:
+            self._taken[job_type] += memory or 0
 
     def give_back(self, memory: int | None, job_type: str = "") -> None:
-        """It has ended, or was given back."""
-        if memory:
-            with self._lock:
-                self._taken[job_type] -= memory
+        self.take(-(memory or 0), job_type)
 
 
 class MemoryReservation:
@@ -92,9 +87,9 @@ class MemoryReservation:
         self._store = store
         self._clock = clock
         sharing = [pool for pool in pools if pool.shares_memory]
-        self._budget = sharing[0].budget if sharing else None
         # Whether any type declares what it needs.
-        self.active = self._budget is not None
+        self.active = bool(sharing)
+        self._budget = (sharing[0].budget if sharing else None) or MemoryBudget(0)
         self._needs = {name: need for pool in sharing for name, need in pool.memory.items()}
         # The lowest priority of what took memory since the last look.
         self._lowest = math.inf
@@ -106,19 +101,17 @@ class MemoryReservation:
         self._not_before: dict[str, float] = {}
 
     def took(self, leases: Iterable[Lease]) -> None:
-        """These were claimed."""
-        if self._budget is not None:
-            priorities = (lease.job.priority for lease in leases if lease.job.type in self._needs)
-            self._lowest = min(self._lowest, *priorities, math.inf)
+        priorities = (lease.job.priority for lease in leases if lease.job.type in self._needs)
+        self._lowest = min(self._lowest, *priorities, math.inf)
 
     def asked(self, types: Container[str], leases: Iterable[Lease]) -> bool:
         """Jobs of these types were asked for: the one with a reservation has used it, or does not need it.
 
         True if others may have it again.
         """
-        if self._budget is None or self._budget.reserved_for not in types:
-            return False
         reserved = self._budget.reserved_for
+        if reserved not in types:
+            return False
         self._put_off(reserved, in_vain=all(lease.job.type != reserved for lease in leases))
         self._reserve("")
         return True
@@ -129,7 +122,7 @@ class MemoryReservation:
         True if a reservation ended.
         """
         now = self._clock.monotonic()
-        if self._budget is None or now < self._next_look:
+        if now < self._next_look:
             return False
         self._next_look = now + _LOOK_SECONDS
         lowest, self._lowest = self._lowest, math.inf
@@ -148,12 +141,10 @@ class MemoryReservation:
         return self._budget.reserved_for != reserved
 
     def _reserve(self, job_type: str) -> None:
-        if self._budget is not None:
-            self._budget.reserve(job_type, self._needs.get(job_type, 0))
-            self._roomy = False
+        self._budget.reserve(job_type, self._needs.get(job_type, 0))
+        self._roomy = False
 
     def _put_off(self, job_type: str, *, in_vain: bool) -> None:
-        """Reserve nothing for a type for a while."""
         doublings = min(self._in_vain[job_type], _MOST_DOUBLINGS) if in_vain else 0
         self._in_vain[job_type] = doublings + in_vain
         pause = min(_ASKED_SECONDS * 2**doublings, _LONGEST_SECONDS)
@@ -171,24 +162,19 @@ class MemoryReservation:
         """That of the types whose jobs have waited for too long, of such a priority at least; or none."""
         if not types or least == math.inf:
             return ""
-        due = [each for each in self._store.sample().standing if self._waits(each) and not shut(each.type)]
+        waiting = [each for each in self._store.sample().standing if each.view == View.DUE]
+        due = [each for each in waiting if each.type in self._needs and not shut(each.type)]
         late = [each for each in due if each.type in types and each.priority >= least and _is_late(each)]
         first = max(late, key=lambda each: (each.priority, each.oldest or _PATIENCE), default=None)
-        if first is None or any(_goes_before(each, first) for each in due):
+        if first is None:
             return ""
-        return first.type
-
-    def _waits(self, each: Standing) -> bool:
-        return each.type in self._needs and each.view == View.DUE
+        # More urgent ones that come at once go before it; what has waited for long lacks something else.
+        urgent = [each for each in due if each.priority > first.priority and not _is_late(each)]
+        return "" if any(each.type != first.type for each in urgent) else first.type
 
 
 def _is_late(each: Standing) -> bool:
     return each.oldest is not None and each.oldest >= _PATIENCE
-
-
-def _goes_before(each: Standing, first: Standing) -> bool:
-    """Whether it is more urgent and comes at once: what has waited for long lacks something else."""
-    return each.type != first.type and each.priority > first.priority and not _is_late(each)
 
 
 def machine_memory() -> int | None:

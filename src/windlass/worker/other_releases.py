@@ -6,19 +6,18 @@ import hashlib
 import logging
 import re
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 
 import msgspec
 
-from windlass.clock import Clock
+from windlass.config import ring
 from windlass.errors import InvalidPayload, KeyMissing
 from windlass.job import Job, Reason, Shape
 from windlass.outcome import Dead, Left, clean
-from windlass.payload import Ring, problem_of, seal
-from windlass.registry import Handler
+from windlass.payload import problem_of, seal
 from windlass.store.engine import Settlement
-from windlass.store.store import Store
+from windlass.worker.run import Env
 
 log = logging.getLogger("windlass.worker")
 
@@ -30,19 +29,13 @@ _LOGGED_EVERY = 60.0
 class OtherReleases:
     """Jobs that another release made, and that only its workers can read, are left to them."""
 
-    def __init__(
-        self,
-        store: Store,
-        handlers: Mapping[str, Handler],
-        ring: Callable[[], Ring],
-        *,
-        clock: Clock,
-    ) -> None:
-        self._store = store
-        self._handlers = handlers
-        self._ring = ring
-        self._clock = clock
-        self.reader = reader_of(handlers)
+    def __init__(self, env: Env) -> None:
+        self._store = env.store
+        self._handlers = env.handlers
+        self._clock = env.clock
+        # What tells apart workers that can read different payloads.
+        read = [(name, each.version, each.signature.schema) for name, each in sorted(env.handlers.items())]
+        self.reader = hashlib.blake2b(msgspec.json.encode(read), digest_size=8).hexdigest()
         # By type: when the log last named it, and the jobs since then with the last one's problem.
         self._logged_at: dict[str, float] = {}
         self._unlogged: dict[str, tuple[int, str]] = {}
@@ -50,13 +43,9 @@ class OtherReleases:
 
     def reconsider(self, settlements: Sequence[Settlement]) -> Sequence[Settlement]:
         """The same, but what was refused for its payload and fits another release goes back unharmed."""
-        if not any(_refused(each) for each in settlements):
-            return settlements
-        shapes: dict[str, list[Shape]] = {}
-        for each in settlements:
-            if _refused(each) and each.lease.job.type not in shapes:
-                # Read now, not remembered: a job must not die because its release is news to this worker.
-                shapes[each.lease.job.type] = self._store.shapes(each.lease.job.type)
+        # Read now, not remembered: a job must not die because its release is news to this worker.
+        types = {each.lease.job.type for each in settlements if _refused(each)}
+        shapes = {name: self._store.shapes(name) for name in types}
         return [
             self._reconsidered(each, shapes[each.lease.job.type]) if _refused(each) else each
             for each in settlements
@@ -70,7 +59,7 @@ class OtherReleases:
             return settlement
         try:
             # In the clear: the problem may be in an encrypted field.
-            payload = bytes(handler.current(job, self._ring))
+            payload = bytes(handler.current(job, ring))
         except (InvalidPayload, KeyMissing):
             return settlement
         problem = problem_of(handler.signature.schema, payload, job.type)
@@ -119,12 +108,6 @@ class OtherReleases:
         now = job.started_at or job.updated_at
         # A little later, so that the worker that takes it then finds that its time is over.
         return max(job.enqueued_at + max_age - now, timedelta(0)) + timedelta(seconds=1)
-
-
-def reader_of(handlers: Mapping[str, Handler]) -> str:
-    """What tells apart workers that can read different payloads."""
-    read = [(name, handler.version, handler.signature.schema) for name, handler in sorted(handlers.items())]
-    return hashlib.blake2b(msgspec.json.encode(read), digest_size=8).hexdigest()
 
 
 def _sealed(job: Job) -> set[str]:

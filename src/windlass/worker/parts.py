@@ -8,6 +8,8 @@ from fnmatch import fnmatchcase
 from functools import partial
 from importlib.metadata import version
 
+import msgspec
+
 from windlass.clock import Clock
 from windlass.config import PoolConfig, WorkerConfig, app_version, ring
 from windlass.errors import must_be
@@ -15,8 +17,8 @@ from windlass.loop import Loop
 from windlass.observe.ledger import Ledger
 from windlass.registry import SHELL, Handler, Registry, shell_handler
 from windlass.size import told_size
-from windlass.store.declarations import digest_of
 from windlass.store.fleet import Look, PoolInfo, Vitals, WorkerInfo
+from windlass.store.schedules import digest_of
 from windlass.store.store import Store
 from windlass.upkeep.maintenance import PROMOTE, Pruner, Ticks
 from windlass.upkeep.membership import Membership, Watchman, here, is_gone
@@ -26,17 +28,17 @@ from windlass.wakeup import Wakeup
 from windlass.worker.admission import Admission, BreakerCounts
 from windlass.worker.children.children import Children
 from windlass.worker.children.process_tree import ProcessTags, resident
-from windlass.worker.claimer import ClaimConfig, Claimer
-from windlass.worker.heartbeat import LOOK_EVERY, About, Heartbeat
+from windlass.worker.claimer import Claimer
+from windlass.worker.heartbeat import Heartbeat
 from windlass.worker.live_settings import LiveSettings
-from windlass.worker.memory import SHARE_OF_MACHINE, MemoryBudget, MemoryReservation, machine_memory
+from windlass.worker.memory import SHARE_OF_MACHINE, MemoryBudget, machine_memory
 from windlass.worker.other_releases import OtherReleases
 from windlass.worker.pool import PollTriggers, Pool
-from windlass.worker.run import Env, Runs
-from windlass.worker.runner import Processes, Runner
+from windlass.worker.run import Env, Run
+from windlass.worker.runner import Runner
 from windlass.worker.settler import Settler
 from windlass.worker.shell import Shell
-from windlass.worker.timeouts import Deadlines, Leaks, Timeouts
+from windlass.worker.timeouts import Leaks, Timeouts
 from windlass.worker.verifier import Verifier
 from windlass.worker.watchdog import EMBEDDED, Guard, Liveness, Watched
 
@@ -57,76 +59,43 @@ class Parts:
         watched: Watched = EMBEDDED,
     ) -> None:
         self._asked_to_drain = asked_to_drain
-        self._wakeup = wakeup
+        self._registry = registry
         self.draining = False
         self.handlers = choose_handlers(registry, config)
         self.types = {name: handler.version for name, handler in self.handlers.items()}
         self.pools = make_pools(self.handlers, config)
         self.app = app_version() or registry.app_version
-        self.ledger = Ledger(store, self.app)
-        self.env = env = Env(store, clock, self.ledger, self.app, chance)
-        self.publisher = Publisher(store, registry, self.handlers, self.app)
-        self.runs = Runs()
+        self.ledger = ledger = Ledger(store, self.app)
         self.membership = Membership(here(), clock)
+        self.runs: dict[str, Run] = {}
+        self.env = env = Env(
+            store, wakeup, clock, config, ledger, self.membership, self.handlers, self.runs, self.app, chance
+        )
+        self.declarer = Declarer(store, registry, self.handlers)
         self.admission = Admission(registry, self.types)
         self.breaker_counts = BreakerCounts(store, self.admission.breaker_of, clock=clock)
-        self.releases = OtherReleases(store, self.handlers, ring, clock=clock)
-        on_loop = frozenset(name for name, handler in self.handlers.items() if handler.kind == "loop")
-        self.triggers = PollTriggers(self.pools, self.admission, wakeup.notify, clock=clock, on_loop=on_loop)
-        self.live = LiveSettings(
-            store,
-            self.handlers,
-            self.admission,
-            self.breaker_counts,
-            on_read=[self.ledger.follow],
-            on_switch=self.triggers.switch,
-            each_minute=[self.releases.log, self.publisher.publish],
-        )
-        self.guard = Guard()
-        tags = ProcessTags(config.tag)
+        self.releases = OtherReleases(env)
+        self.triggers = PollTriggers(env, self.pools, self.admission)
+        self.live = self._make_settings()
+        self.settler = Settler(env, self.admission, self.breaker_counts, self.releases, self.triggers)
+        self.guard, tags = Guard(), ProcessTags(config.tag)
         self.shell = Shell(tags, self.guard, clock)
-        self.children = Children(self.handlers, config, tags, self.guard, clock)
-        self.liveness = Liveness(store, self.guard, config.hang_limit, watched, clock=clock)
-        self.settler = Settler(
-            env,
-            self.runs,
-            self.membership,
-            self.admission,
-            self.breaker_counts,
-            self.releases,
-            self.triggers,
-        )
-        self.deadlines = Deadlines(clock)
+        self.children = Children(env, tags, self.guard)
+        self.liveness = Liveness(env, self.guard, watched)
         self.runner = Runner(
-            env,
-            self.runs,
-            self.live,
-            self.membership,
-            self.settler,
-            self.triggers,
-            self.deadlines,
-            Processes(self.shell, self.children, self.liveness),
+            env, self.live, self.settler, self.triggers, self.shell, self.children, self.liveness
         )
-        self.leaks = Leaks(self.runner, most_held=config.most_held, clock=clock)
-        self.timeouts = Timeouts(
-            self.runs, self.runner, self.membership, self.deadlines, self.leaks, clock=clock
-        )
+        self.leaks = Leaks(env, self.runner)
+        self.timeouts = Timeouts(env, self.runner, self.leaks)
         self.claimer = Claimer(
-            env,
-            self.triggers,
-            self.admission,
-            self.membership,
-            self.runner,
-            self.settler,
-            MemoryReservation(store, self.pools, clock=clock),
-            ClaimConfig(config.lease, config.poll, self.releases.reader),
+            env, self.triggers, self.admission, self.runner, self.settler, self.releases.reader
         )
         self.ticks = Ticks(store, lambda: self.membership.id, clock=clock)
         self.scheduler = Scheduler(store, wakeup, self.ticks.note, told=True)
         self.reaper = self._make_reaper()
-        self.pruner = Pruner(store, self.ticks.note, clock=clock, ledger=self.ledger)
-        self.verifier = Verifier(store, self.handlers, self.runner.coroutines, ring, self.ledger)
-        self.heartbeat = self._make_heartbeat(config)
+        self.pruner = Pruner(store, self.ticks.note, clock=clock, ledger=ledger)
+        self.verifier = Verifier(store, self.handlers, self.runner.coroutines, ring, ledger)
+        self.heartbeat = self._make_heartbeat()
 
     @property
     def loops(self) -> tuple[Loop, ...]:
@@ -148,43 +117,43 @@ class Parts:
         return (*checks, self.ticks.loop, self.ledger.loop)
 
     def idle(self) -> bool:
-        """Whether nothing runs and nothing waits for a slot."""
         return all(pool.idle for pool in self.pools)
 
     @property
     def needs_loop(self) -> bool:
-        """Whether any handler is `async def`, or any check of one."""
         return self.verifier.needs_loop or any(each.kind == "loop" for each in self.handlers.values())
 
+    def _make_settings(self) -> LiveSettings:
+        return LiveSettings(
+            self.env.store,
+            self.handlers,
+            self.admission,
+            self.breaker_counts,
+            on_read=[self.ledger.follow],
+            on_switch=self.triggers.switch,
+            each_minute=[self.releases.log, self.publish],
+        )
+
     def _make_reaper(self) -> Reaper:
-        watchman = Watchman(gone=partial(is_gone, seen_from=self.membership.place))
         return Reaper(
             self.env.store,
-            self._wakeup,
-            watchman,
+            self.env.wakeup,
+            Watchman(gone=partial(is_gone, seen_from=self.membership.place)),
             policy=self.live.policy,
             clock=self.env.clock,
             ticked=self.ticks.note,
             ledger=self.ledger,
         )
 
-    def _make_heartbeat(self, config: WorkerConfig) -> Heartbeat:
-        about = About(
-            info=self._info,
-            vitals=self._vitals,
-            types=lambda: self.admission.open(self.types),
-            reader=self.releases.reader,
-        )
-        return Heartbeat(
-            self.env,
-            self.membership,
-            self.runner,
-            self.deadlines,
-            about,
-            seen=self._saw,
-            lease=config.lease,
-            every=min(LOOK_EVERY, config.poll),
-        )
+    def _make_heartbeat(self) -> Heartbeat:
+        about = (self.releases.reader, self._info, self._vitals)
+        return Heartbeat(self.env, self.runner, self.admission, *about, self._saw)
+
+    def publish(self) -> None:
+        """Tell the store which types and schedules this release has, and that it is live."""
+        infos = [self._registry.info(each) for each in self.handlers.values()]
+        self.env.store.register(infos, self.app)
+        self.declarer.tell()
 
     def _saw(self, look: Look) -> None:
         self.live.notice(look.revision)
@@ -204,13 +173,12 @@ class Parts:
             done=self.settler.done,
             failed=self.settler.failed,
             late=self.settler.late,
-            deaf=self._wakeup.deaf,
+            deaf=self.env.wakeup.deaf,
             resident_bytes=resident(self.membership.place.pid),
             pools=self._pool_infos(),
         )
 
     def _pool_infos(self) -> dict[str, PoolInfo]:
-        """What is told of pools, by the names that people know."""
         infos: dict[str, PoolInfo] = {}
         for pool in self.pools:
             name = pool.name.removeprefix(_NAMED)
@@ -219,15 +187,10 @@ class Parts:
             infos[name] = PoolInfo(other.slots + pool.slots, other.busy + pool.busy, other.held + pool.held)
         return infos
 
-    def _info(self, worker: str) -> WorkerInfo:
-        here = self.membership.place
+    def _info(self) -> WorkerInfo:
         return WorkerInfo(
-            id=worker,
-            host=here.host,
-            boot=here.boot,
-            pid_space=here.pid_space,
-            pid=here.pid,
-            pid_started=here.pid_started,
+            id=self.membership.id,
+            **msgspec.structs.asdict(self.membership.place),
             version=version("windlass"),
             app=self.app,
             types=tuple(self.types),
@@ -235,24 +198,8 @@ class Parts:
             versions=dict(self.types),
             reader=self.releases.reader,
             pools=self._pool_infos(),
-            declares=tuple(map(digest_of, self.publisher.declarer.schedules)),
+            declares=tuple(map(digest_of, self.declarer.schedules)),
         )
-
-
-class Publisher:
-    """Tells the store which types and schedules this release has, and that it is live."""
-
-    def __init__(self, store: Store, registry: Registry, handlers: dict[str, Handler], app: str) -> None:
-        self._store = store
-        self._registry = registry
-        self._handlers = handlers
-        self._app = app
-        self.declarer = Declarer(store, registry, handlers)
-
-    def publish(self) -> None:
-        """Write the catalogue's entries and the declared schedules."""
-        self._store.register([self._registry.info(each) for each in self._handlers.values()], self._app)
-        self.declarer.tell()
 
 
 def choose_handlers(registry: Registry, config: WorkerConfig) -> dict[str, Handler]:

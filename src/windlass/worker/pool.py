@@ -12,10 +12,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-from windlass.clock import Clock
 from windlass.worker.admission import Admission
 from windlass.worker.memory import MemoryBudget
-from windlass.worker.run import Run
+from windlass.worker.run import Env, Run
 
 MOST_AHEAD = 500
 SHORT_RUN = 0.020
@@ -35,8 +34,27 @@ _SHORTEST_COUNTED = 0.0001
 _LIMITED_SHARE = 4
 
 
+class Trigger:
+    """Whether to ask: something may be there now, or will be at a known time."""
+
+    # Kept until we ask, so that a pool that is full now asks when a slot comes free.
+    fired = True
+    # Something may be there, but there is no memory or no free slot for it now.
+    blocked = False
+    due_at = math.inf
+
+
 class Pool:
     """A set of types with its slots. A slot is taken from a run's start until its work has really ended."""
+
+    # Slots; of those, of runs that are settled while their work goes on; and how many are claimed ahead.
+    _taken = held = _ahead = 0
+    # Of types that are limited or declare memory: those that have a slot, and those that wait for one.
+    _limited = _limited_waiting = 0
+    # Not before this are types asked for whose limits had no permits or that had no jobs. A hint reports new
+    # jobs; while limits hold jobs back, only the end of one here is worth asking for at once.
+    limits_at = 0.0
+    held_back = False
 
     def __init__(
         self,
@@ -49,30 +67,24 @@ class Pool:
     ) -> None:
         """`memory` tells which types declare what they need; together they stay within the budget."""
         self.name = name
-        self.budget = budget
-        self.memory = memory or {}
         self.types = types
         self.slots = slots
+        self.budget = budget
+        self.memory = memory or {}
+        # Only a pool whose types declare their memory is ever blocked by others.
+        self.shares_memory = budget is not None and bool(memory)
         self.prefetch = Prefetch()
         self._lock = threading.Lock()
         # Claimed and not started.
         self.waiting: deque[Run] = deque()
-        self._taken = 0
-        self._held = 0
-        self._ahead = 0
-        # Of types that are limited or declare memory: those that have a slot, and those that wait for one.
-        self._limited = 0
-        self._limited_waiting = 0
+        # What to ask for to fill it: jobs without limits, and limited ones.
+        self.others = Trigger()
+        self.limited = Trigger()
+        self.both = (self.others, self.limited)
 
     @property
     def busy(self) -> int:
-        """Runs that go on and are not yet settled."""
-        return self._taken - self._held
-
-    @property
-    def held(self) -> int:
-        """Slots of runs that are settled while their work goes on."""
-        return self._held
+        return self._taken - self.held
 
     @property
     def idle(self) -> bool:
@@ -80,7 +92,6 @@ class Pool:
         return self.busy <= 0 and not self.waiting
 
     def room(self, now: float) -> int:
-        """How many more jobs to claim."""
         with self._lock:
             # Limited jobs are asked for apart: however long they take, others are claimed ahead beside them.
             self._ahead = self.prefetch.ahead(self.slots - self._limited, now)
@@ -88,9 +99,8 @@ class Pool:
 
     def portions(self, now: float) -> Iterator[tuple[dict[str, int], int]]:
         """What to claim: types and how many. Whatever mix of them comes, it fits the memory that is left."""
-        room = self.room(now)
         if self.budget is None or not self.memory:
-            yield self.types, room
+            yield self.types, self.room(now)
             return
         kept = self.budget.reserved_for
         if self.vacant > 0 and self.memory.get(kept, math.inf) <= self.budget.left:
@@ -122,24 +132,29 @@ class Pool:
         return max(0, free, share)
 
     @property
-    def shares_memory(self) -> bool:
-        """Whether any of its types declares what it needs."""
-        return self.budget is not None and bool(self.memory)
-
-    @property
     def low(self) -> bool:
         """Whether it is worth asking for more: not for every single slot while enough wait."""
         return len(self.waiting) <= self._ahead // 2
+
+    def may_start_limited(self, now: float) -> bool:
+        """Whether limited jobs are worth asking for: they are never claimed ahead of a slot."""
+        return self.limited.fired and now >= self.limits_at and self.vacant > 0
 
     def offer(self, runs: Iterable[Run]) -> list[Run]:
         """Take claimed runs in; answers those that start now."""
         with self._lock:
             for run in runs:
-                if self.memory:
-                    run.scarce = run.limited or run.handler.name in self.memory
-                    self._reserve(run)
+                if run.handler.name in self.memory:
+                    run.scarce = True
+                    if self.budget is not None:
+                        self.budget.take(self.memory[run.handler.name], run.handler.name)
                 if run.scarce:
-                    self._put_before_others(run)
+                    # It keeps a permit or memory from others while it waits: only more urgent ones go before.
+                    ranks = [(each.lease.job.priority, each.scarce) for each in self.waiting]
+                    mine = (run.lease.job.priority, True)
+                    place = next((place for place, rank in enumerate(ranks) if rank < mine), len(ranks))
+                    self.waiting.insert(place, run)
+                    self._limited_waiting += 1
                 else:
                     self.waiting.append(run)
             return self._next()
@@ -148,18 +163,17 @@ class Pool:
         """A run's work has ended; answers those that start now."""
         with self._lock:
             if self.memory:
-                self._release(run)
+                self._give_memory_back(run)
             self._taken -= 1
             self._limited -= run.scarce
-            self._held -= was_held
+            self.held -= was_held
             if run.started is not None and not run.scarce:
                 self.prefetch.note(run.handler.name, now - run.started, now)
             return self._next()
 
     def hold(self) -> None:
-        """A run was settled while its work goes on."""
         with self._lock:
-            self._held += 1
+            self.held += 1
 
     def take_back(self, received_before: float) -> list[Run]:
         """Those that have waited since before that time; they wait no more."""
@@ -171,38 +185,18 @@ class Pool:
         return stale
 
     def take_back_those(self, shut: Callable[[str], bool]) -> list[Run]:
-        """Those that wait and whose type is shut; they wait no more."""
         with self._lock:
             stale = [run for run in self.waiting if shut(run.handler.name)]
             for run in stale:
                 self._drop(run)
         return stale
 
-    def _put_before_others(self, run: Run) -> None:
-        """It keeps a permit or memory from others while it waits: only more urgent ones go before it."""
-        priority = run.lease.job.priority
-        place = next(
-            (
-                number
-                for number, each in enumerate(self.waiting)
-                if each.lease.job.priority < priority
-                or (each.lease.job.priority == priority and not each.scarce)
-            ),
-            len(self.waiting),
-        )
-        self.waiting.insert(place, run)
-        self._limited_waiting += 1
-
     def _drop(self, run: Run) -> None:
         self.waiting.remove(run)
         self._limited_waiting -= run.scarce
-        self._release(run)
+        self._give_memory_back(run)
 
-    def _reserve(self, run: Run) -> None:
-        if self.budget is not None:
-            self.budget.take(self.memory.get(run.handler.name), run.handler.name)
-
-    def _release(self, run: Run) -> None:
+    def _give_memory_back(self, run: Run) -> None:
         if self.budget is not None:
             self.budget.give_back(self.memory.get(run.handler.name), run.handler.name)
 
@@ -233,7 +227,6 @@ class Prefetch:
         self._missed = -math.inf
 
     def note(self, job_type: str, seconds: float, now: float) -> None:
-        """A job of that type took so long."""
         average = self._types.get(job_type)
         if average is None:
             average = self._types[job_type] = _Average()
@@ -256,7 +249,6 @@ class Prefetch:
         return average is not None and average.runs >= ENOUGH_RUNS and average.mean < LIGHT_RUN
 
     def ahead(self, slots: int, now: float) -> int:
-        """How many jobs to claim beyond free slots."""
         slowest = 0.0
         for name, average in list(self._types.items()):
             if now - average.seen >= FORGOTTEN_AFTER:
@@ -277,93 +269,22 @@ class Prefetch:
 class _Average:
     """A mean over the first few runs, then one that forgets."""
 
-    __slots__ = ("mean", "runs", "seen")
-
-    def __init__(self) -> None:
-        self.runs = 0
-        self.mean = 0.0
-        self.seen = 0.0
-
-
-class Trigger:
-    """Whether to ask: something may be there now, or will be at a known time."""
-
-    __slots__ = ("blocked", "due_at", "fired")
-
-    def __init__(self) -> None:
-        # Kept until we ask, so that a pool that is full now asks when a slot comes free.
-        self.fired = True
-        # Something may be there, but there is no memory or no free slot for it now.
-        self.blocked = False
-        self.due_at = math.inf
-
-    def ask(self) -> None:
-        """A hint that comes while we ask fires it again: it may be about what our claim did not see."""
-        self.fired = self.blocked = False
-        self.due_at = math.inf
-
-
-class PoolTriggers:
-    """What to ask for to fill a pool: jobs without limits, and limited ones."""
-
-    def __init__(self, pool: Pool) -> None:
-        self.pool = pool
-        self.others = Trigger()
-        self.limited = Trigger()
-        self.both = (self.others, self.limited)
-        # Not before this are types asked for whose limits had no permits or that had no jobs. A hint reports
-        # new jobs; while limits hold jobs back, only the end of one here is worth asking for at once.
-        self.limits_at = 0.0
-        self.held_back = False
-
-    def due(self, at: float) -> None:
-        """A job of some kind is due at that time."""
-        for each in self.both:
-            each.due_at = min(each.due_at, at)
-
-    def elapse(self, now: float, *, unasked: bool) -> None:
-        """Fire what is due by now; all, if nothing else has asked for too long."""
-        for each in self.both:
-            if unasked or each.due_at <= now:
-                each.fired = True
-                each.due_at = math.inf
-
-    def may_start_limited(self, now: float) -> bool:
-        """Whether limited jobs are worth asking for: they are never claimed ahead of a slot."""
-        return self.limited.fired and now >= self.limits_at and self.pool.vacant > 0
-
-    def wait(self, now: float, *, restricted: bool) -> float:
-        """Seconds until there is something to ask for without being woken."""
-        pool, wait = self.pool, math.inf
-        # Limited jobs need not wait for what is claimed ahead.
-        if pool.room(now) > 0 or (restricted and pool.vacant > 0):
-            wait = 0.0 if self.others.fired and pool.low else self.others.due_at - now
-        if restricted and pool.vacant > 0:
-            at = self.limits_at if self.limited.fired else self.limited.due_at
-            wait = min(wait, max(0.0, at - now))
-        return wait
+    runs = 0
+    mean = seen = 0.0
 
 
 class PollTriggers:
     """The triggers of all pools, and what wakes the claimer. Any thread may report; nothing here waits."""
 
-    def __init__(
-        self,
-        pools: Sequence[Pool],
-        admission: Admission,
-        notify: Callable[[], None],
-        *,
-        clock: Clock,
-        on_loop: frozenset[str] = frozenset(),
-    ) -> None:
-        """`notify` lets other workers know of jobs or permits; `on_loop` are the event loop's types."""
-        self.pools = {pool: PoolTriggers(pool) for pool in pools}
-        # Only a pool whose types declare their memory is ever blocked by others.
-        self._sharing = [each for each in self.pools.values() if each.pool.shares_memory]
+    def __init__(self, env: Env, pools: Sequence[Pool], admission: Admission) -> None:
+        self.pools = pools
+        self._sharing = [pool for pool in pools if pool.shares_memory]
         self._admission = admission
-        self.notify = notify
-        self._clock = clock
-        self._on_loop = on_loop
+        # Lets other workers know of jobs or permits.
+        self.notify = env.wakeup.notify
+        self._clock = env.clock
+        # The event loop's types.
+        self._on_loop = frozenset(name for name, handler in env.handlers.items() if handler.kind == "loop")
         self.woken = threading.Event()
         # How often was either reported: what changed while a claim was under way is news.
         self.hints = self.permits = 0
@@ -376,11 +297,13 @@ class PollTriggers:
     def hint(self) -> None:
         """Jobs may be there; or permits, which others may have taken first."""
         self.hints += 1
-        for each in self.pools.values():
-            each.others.fired = each.limited.fired = True
-            if not each.held_back:
-                each.limits_at = 0.0
-        self.wake()
+        for pool in self.pools:
+            pool.others.fired = pool.limited.fired = True
+            if not pool.held_back:
+                pool.limits_at = 0.0
+        # Reading is cheaper than setting, and a busy worker is woken thousands of times a second.
+        if not self.woken.is_set():
+            self.woken.set()
 
     def permit(self, ended: Sequence[str] = ()) -> None:
         """Limited jobs of these types have ended here: nobody is nearer to their permits.
@@ -390,34 +313,27 @@ class PollTriggers:
         """
         self.permits += 1
         self.ended.extend(ended)
-        for each in self.pools.values():
-            each.held_back = False
-            each.limits_at = 0.0
-            each.limited.fired = True
+        for pool in self.pools:
+            pool.held_back = False
+            pool.limits_at = 0.0
+            pool.limited.fired = True
         if ended and self.closed:
             self.notify()
-        self.wake()
-
-    def due(self, at: float) -> None:
-        """A job is due at that time."""
-        for each in self.pools.values():
-            each.due(at)
+        self.woken.set()
 
     def freed(self, pool: Pool) -> None:
-        """A slot came free."""
         # Not of this pool alone: what has ended may have left memory to another one's jobs.
-        freed = (self.pools[pool], *self._sharing) if self._sharing else (self.pools[pool],)
-        for each in freed:
+        for each in (pool, *self._sharing) if self._sharing else (pool,):
             for trigger in each.both:
                 trigger.fired = trigger.fired or trigger.blocked
             limited = self._admission.restricted and each.may_start_limited(self._clock.monotonic())
-            if limited or (each.others.fired and each.pool.low):
-                self.wake()
+            if (limited or (each.others.fired and each.low)) and not self.woken.is_set():
+                self.woken.set()
 
     def memory_freed(self) -> None:
         """Memory is no longer reserved: no job ends now that would report it."""
-        for each in self._sharing:
-            for trigger in each.both:
+        for pool in self._sharing:
+            for trigger in pool.both:
                 trigger.fired = trigger.fired or trigger.blocked
 
     def switch(self) -> None:
@@ -427,16 +343,8 @@ class PollTriggers:
         self.hint()
 
     def loop_stalled(self) -> None:
-        """The event loop does not answer: claim nothing for it."""
         self._admission.blocked = self._on_loop
 
     def loop_answers(self) -> None:
-        """It answers again."""
         self._admission.blocked = frozenset()
         self.hint()
-
-    def wake(self) -> None:
-        """Let the claimer look now, or right after its present tick."""
-        # Reading is cheaper than setting, and a busy worker wakes thousands of times a second.
-        if not self.woken.is_set():
-            self.woken.set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -27,19 +27,22 @@ from windlass.outcome import (
     describe,
 )
 from windlass.payload.schema import dumped
+from windlass.policy import is_sampled
 from windlass.store.engine import Settlement
 from windlass.store.running import Said
 
 if TYPE_CHECKING:
     from windlass.clock import Clock
+    from windlass.config import WorkerConfig
     from windlass.observe.ledger import Ledger
     from windlass.observe.tracing import Trace
     from windlass.registry import Handler
     from windlass.store.flow import Restriction
     from windlass.store.store import Store
+    from windlass.upkeep.membership import Membership
+    from windlass.wakeup import Wakeup
     from windlass.worker.pool import Pool
 
-_NONE_YET = timedelta(0)
 # What a run that was asked to stop may end as.
 End = TimedOut | Interrupted | Stopped
 
@@ -48,8 +51,15 @@ class Env(NamedTuple):
     """What most parts of a worker use."""
 
     store: Store
+    wakeup: Wakeup
     clock: Clock
+    config: WorkerConfig
     ledger: Ledger
+    membership: Membership
+    # By type, those that are served here.
+    handlers: Mapping[str, Handler]
+    # By token, every lease that this worker holds: waiting, running, or with a result not yet written.
+    runs: dict[str, Run]
     # The release of the application that runs here, if it says.
     app: str = ""
     # Numbers in [0, 1) for jitter.
@@ -69,38 +79,29 @@ class Carrier(Protocol):
 class Run:
     """One lease and the work under it. Settled exactly once, whoever comes first."""
 
-    __slots__ = (
-        "_closed",
-        "_end",
-        "_ended",
-        "_held",
-        "_lock",
-        "carrier",
-        "completed",
-        "completing",
-        "cut_at",
-        "ends",
-        "enqueues",
-        "halt_at",
-        "handler",
-        "in_child",
-        "isolated",
-        "lease",
-        "limited",
-        "notice",
-        "payload",
-        "pool",
-        "progress",
-        "received",
-        "result",
-        "result_missing",
-        "scarce",
-        "started",
-        "timeout",
-        "token",
-        "tokens",
-        "trace",
-    )
+    # As the handler takes it, once the run is prepared.
+    payload: bytes | msgspec.Raw = b""
+    carrier: Carrier | None = None
+    started: float | None = None
+    timeout = timedelta(0)
+    # When its time is over; and, once asked to stop, when the work is broken off, and when the run is settled
+    # even though the work goes on.
+    ends = halt_at = cut_at = math.inf
+    # What the handler says through its context: how far it is, what is kept and enqueued when it is done.
+    progress: Said | None = None
+    result = Done()
+    enqueues: tuple[NewJob, ...] = ()
+    # Its spans, where the application traces.
+    trace: Trace | None = None
+    # Jobs of its type keep workers from answering.
+    isolated = False
+    # Its own transaction is being committed, and finds out for itself whether the lease is gone.
+    completing = False
+    # That transaction is committed: the job is completed, and what the handler does now changes nothing.
+    completed = False
+    _end: End | None = None
+    # Settled; settled while the work goes on; and that has ended.
+    _closed = _held = _ended = False
 
     def __init__(
         self,
@@ -116,42 +117,13 @@ class Run:
         self.handler = handler
         self.pool = pool
         self.received = received
-        # Claimed under a restriction: it has a permit from its claim on.
-        self.limited = restriction is not None
         # What its claim took of rates, and comes back if it does not start.
         self.tokens = () if restriction is None else restriction.tokens
-        # It takes something from its claim on that others wait for: a permit or memory. The pool knows.
-        self.scarce = self.limited
-        # Jobs of its type keep workers from answering.
-        self.isolated = False
+        # It takes something from its claim on that others wait for: a permit or, as its pool knows, memory.
+        self.scarce = restriction is not None
         # It runs in a process of its own.
         self.in_child = handler.kind == "process" or (lease.job.losses >= SUSPECT_AFTER and self.suspect)
-        # As the handler takes it, once the run is prepared.
-        self.payload: bytes | msgspec.Raw = b""
         self.notice = Notice()
-        self.carrier: Carrier | None = None
-        self.started: float | None = None
-        self.timeout = _NONE_YET
-        # When its time is over; and, once asked to stop, when the work is broken off, and when the run is
-        # settled even though the work goes on.
-        self.ends = math.inf
-        self.halt_at = math.inf
-        self.cut_at = math.inf
-        # What the handler says through its context: how far it is, what is kept and enqueued when it is done.
-        self.progress: Said | None = None
-        self.result: bytes | None = None
-        self.result_missing: str | None = None
-        self.enqueues: tuple[NewJob, ...] = ()
-        # Its spans, where the application traces.
-        self.trace: Trace | None = None
-        # Its own transaction is being committed, and finds out for itself whether the lease is gone.
-        self.completing = False
-        # That transaction is committed: the job is completed, and what the handler does now changes nothing.
-        self.completed = False
-        # Settled while the work goes on; and that has ended.
-        self._held = self._ended = False
-        self._end: End | None = None
-        self._closed = False
         self._lock = threading.Lock()
 
     @property
@@ -162,19 +134,11 @@ class Run:
         return apart and (self.isolated or self.lease.job.losses >= SUSPECT_AFTER)
 
     def isolate(self) -> None:
-        """Jobs of its type keep workers from answering: it runs in a child, if it can."""
         self.isolated = True
         self.in_child = self.handler.kind == "process" or self.suspect
 
     @property
-    def heavy(self) -> bool:
-        """Whether it may be what the machine has too little memory or time for; if in doubt, yes."""
-        kind, prefetch = self.handler.kind, self.pool.prefetch
-        return kind in ("process", "shell") or self.suspect or not prefetch.is_light(self.lease.job.type)
-
-    @property
     def open(self) -> bool:
-        """Whether nothing has been settled or given up yet."""
         return not self._closed
 
     @property
@@ -185,7 +149,7 @@ class Run:
     def extend(self, ends: float) -> bool:
         """Give the work until then; False if it was asked to stop before."""
         with self._lock:
-            if self._closed or self._end is not None:
+            if self.asked_to_stop:
                 return False
             self.ends = ends
             return True
@@ -206,7 +170,7 @@ class Run:
         A handler that was asked may return early: taking that for a success would lose what it left undone.
         """
         with self._lock:
-            if self._closed or self._end is not None:
+            if self.asked_to_stop:
                 return False
             self._end = end
             self.ends = math.inf
@@ -216,7 +180,6 @@ class Run:
         return True
 
     def halt(self) -> bool:
-        """Break the work off; False if that must be tried again."""
         self.halt_at = math.inf
         carrier = self.carrier
         return carrier is None or carrier.halt(self)
@@ -254,10 +217,6 @@ class Run:
             self._ended = True
             return self._held
 
-    def ran(self, now: float) -> timedelta | None:
-        """Time since the start; None if there was none."""
-        return None if self.started is None else timedelta(seconds=now - self.started)
-
     def store_time(self, now: float) -> datetime:
         """The store's time at `now`, counted on from the claim: our own wall clock may be wrong."""
         claimed = self.lease.job.started_at or self.lease.job.updated_at
@@ -271,40 +230,8 @@ def settlement(run: Run, outcome: Outcome, now: float, app: str, *, held: bool =
         tokens = run.tokens if ran is None else ()
         return Settlement(run.lease, outcome, ran, app=app, held=held, tokens=tokens)
     verify = run.handler.verify
-    check_in = verify.after if verify is not None and verify.samples(run.lease.id) else None
+    check_in = verify.after if verify is not None and is_sampled(run.lease.id, verify.share) else None
     return Settlement(run.lease, outcome, ran, run.enqueues, check_in, app, held)
-
-
-class Runs:
-    """Every lease that this worker holds: waiting, running, or with a result not yet written."""
-
-    def __init__(self) -> None:
-        self._by_token: dict[str, Run] = {}
-        self._lock = threading.Lock()
-
-    def add(self, runs: Iterable[Run]) -> None:
-        """Claimed just now."""
-        with self._lock:
-            for run in runs:
-                self._by_token[run.token] = run
-
-    def drop(self, tokens: Iterable[str]) -> None:
-        """Settled or lost."""
-        with self._lock:
-            for token in tokens:
-                self._by_token.pop(token, None)
-
-    def get(self, token: str) -> Run | None:
-        """The run under that token, if it is here."""
-        return self._by_token.get(token)
-
-    def all(self) -> list[Run]:
-        """All of them at this moment."""
-        with self._lock:
-            return list(self._by_token.values())
-
-    def __len__(self) -> int:
-        return len(self._by_token)
 
 
 _LONGEST_REASON = 500

@@ -16,9 +16,10 @@ import contextlib
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from windlass.config import ring
 from windlass.context import Context
@@ -38,19 +39,18 @@ from windlass.outcome import (
     is_overdue,
 )
 from windlass.store.flow import Restriction
-from windlass.upkeep.membership import Membership
 from windlass.worker.children.child import ChildFailed, ChildRun
 from windlass.worker.children.children import Children
 from windlass.worker.context_backend import ContextBackend
 from windlass.worker.coroutines import Coroutines
 from windlass.worker.live_settings import LiveSettings
 from windlass.worker.pool import PollTriggers, Pool
-from windlass.worker.run import Env, Run, Runs, returned, settlement
+from windlass.worker.run import Env, Run, returned, settlement
 from windlass.worker.settler import Settler
 from windlass.worker.shell import Shell
 from windlass.worker.threads import Threads
 from windlass.worker.timeouts import Deadlines
-from windlass.worker.watchdog import Liveness
+from windlass.worker.watchdog import Liveness, watched_job
 
 log = logging.getLogger("windlass.runner")
 
@@ -58,49 +58,27 @@ log = logging.getLogger("windlass.runner")
 Prepared = partial[Any] | Result
 
 
-class Processes(NamedTuple):
-    """What runs beside this process: commands, children, and the watchdog that sees which job runs where."""
-
-    shell: Shell
-    children: Children
-    liveness: Liveness
-
-
+@dataclass(eq=False)
 class Runner:
     """Takes each lease from its claim to its outcome."""
 
-    def __init__(
-        self,
-        env: Env,
-        runs: Runs,
-        live: LiveSettings,
-        membership: Membership,
-        settler: Settler,
-        triggers: PollTriggers,
-        deadlines: Deadlines,
-        processes: Processes,
-    ) -> None:
-        self._env = env
-        self._clock = env.clock
-        self.runs = runs
-        self._live = live
-        self._membership = membership
-        self._settler = settler
-        self._triggers = triggers
-        self._deadlines = deadlines
-        self._shell, self._children, self._liveness = processes
+    env: Env
+    live: LiveSettings
+    settler: Settler
+    triggers: PollTriggers
+    shell: Shell
+    children: Children
+    liveness: Liveness
+    # Once set nothing starts any more; what was about to is given back.
+    closed: bool = False
+
+    def __post_init__(self) -> None:
+        self._clock, self._membership, self._runs = self.env.clock, self.env.membership, self.env.runs
+        self.deadlines = Deadlines(self._clock)
         # Read when the first encrypted payload comes.
         self._ring = cache(ring)
         self.threads = Threads(self.call, self.done, caller=Runner.call.__code__)
-        self.coroutines = Coroutines(
-            self.call_async,
-            self.done,
-            on_stall=triggers.loop_stalled,
-            on_answer=triggers.loop_answers,
-            clock=env.clock,
-        )
-        # Once set nothing starts any more; what was about to is given back.
-        self.closed = False
+        self.coroutines = Coroutines(self.call_async, self.done, self.triggers, clock=self._clock)
 
     # --- claimed ---
 
@@ -111,18 +89,19 @@ class Runner:
         runs = []
         for lease in leases:
             job_type = lease.job.type
-            handler = self._live.handlers[job_type]
+            handler = self.live.handlers[job_type]
             runs.append(Run(lease, handler, pool, received, restricted.get(job_type)))
         if tracing.on():
             waited = self._clock.monotonic() - received
             for run in runs:
-                run.trace = tracing.Trace(run.lease, waited, self._env.app)
-        self.runs.add(runs)
+                run.trace = tracing.Trace(run.lease, waited, self.env.app)
+        # All or none: a lease that is not here is given back, since nobody would run it.
+        for run in runs:
+            self._runs[run.token] = run
         self.start(pool.offer(runs))
 
     def start(self, runs: Sequence[Run]) -> None:
-        """Start runs that have slots."""
-        hanging = self._live.admission.switches.hanging
+        hanging = self.live.admission.switches.hanging
         on_loop = []
         for run in runs:
             if run.handler.name in hanging:
@@ -143,11 +122,13 @@ class Runner:
         if self.closed or not self._membership.sure() or lease.worker != self._membership.id:
             return Unstarted()
         now = self._clock.monotonic()
-        policy, timeout = self._live.in_force[lease.job.type]
+        policy, timeout = self.live.in_force[lease.job.type]
         if policy.max_age is not None and is_overdue(lease.job, policy, run.store_time(now)):
             return Overdue()
         try:
-            run.payload = handler.current(lease.job, self._ring)
+            run.payload = lease.job.payload
+            if lease.job.schema_version < handler.version or b'"$' in bytes(run.payload):
+                run.payload = handler.current(lease.job, self._ring)
             payload = handler.signature.decode(run.payload)
         except InvalidPayload as error:
             return Rejected(str(error))
@@ -158,39 +139,41 @@ class Runner:
             return Unstarted()
         if log.isEnabledFor(logging.INFO):
             _log_start(run)
-        if run.ends < self._deadlines.next_look:
-            self._deadlines.woken.set()
-        if handler.kind == "shell":
-            return partial(self._shell.run, run, payload)
-        if handler.signature.context is not None:
-            payload[handler.signature.context] = self._context(run)
+        if run.ends < self.deadlines.next_look:
+            self.deadlines.woken.set()
+        if handler.kind == "shell" or handler.signature.context is not None:
+            return self._prepare_special(run, payload)
         return partial(handler.function, **payload)
 
-    def _context(self, run: Run) -> Context:
-        return Context(
+    def _prepare_special(self, run: Run, payload: dict[str, Any]) -> Prepared:
+        """A command, or a handler that asks for a Context."""
+        name = run.handler.signature.context
+        if name is None:
+            return partial(self.shell.run, run, payload)
+        payload[name] = Context(
             run.lease.job,
             run.notice,
             deadline=run.store_time(run.ends),
             ends=run.ends,
             clock=self._clock,
-            worker=self._backend(run),
+            worker=ContextBackend(run, self.env, self.deadlines),
             check_draft=run.handler.check_draft,
         )
+        return partial(run.handler.function, **payload)
 
     # --- call ---
 
     def call(self, run: Run) -> Result:
         """Run a `def` handler or a command on this thread. A handler's frame is right below this one's."""
-        forks = _forks.count
         if run.in_child:
             return self._call_in_child(run)
-        slot = _UNWATCHED
+        forks, box, slot = _forks.count, self.liveness.box, -1
         try:
             prepared = self.prepare(run)
             if not isinstance(prepared, partial):
                 return prepared
-            if self._liveness.box is not None:
-                slot = self._liveness.enter(run)
+            if box is not None:
+                slot = box.enter(watched_job(run))
             try:
                 if run.trace is None:
                     value = prepared()
@@ -199,31 +182,31 @@ class Runner:
                         value = prepared()
             finally:
                 if _forks.count != forks:
-                    _forks.end()
-                if slot != _UNWATCHED:
-                    self._liveness.leave(slot)
+                    # A child that a handler forked off would be a copy of the worker that nobody ends.
+                    os._exit(0)
+                if box is not None:
+                    box.leave(slot)
             result: Result = value if run.handler.kind == "shell" else returned(value, run.handler.result)
             return self._read(run, result) if isinstance(result, Raised) else result
         except BaseException as error:  # noqa: BLE001 # wall: nothing that a handler raises may end its thread
             return self._read(run, Raised(error))
 
     async def call_async(self, run: Run) -> Result:
-        """Run an `async def` handler on this loop."""
-        forks, slot = _forks.count, _UNWATCHED
+        forks, box, slot = _forks.count, self.liveness.box, -1
         try:
             prepared = self.prepare(run)
             if not isinstance(prepared, partial):
                 return prepared
-            if self._liveness.box is not None:
-                slot = self._liveness.enter(run)
+            if box is not None:
+                slot = box.enter(watched_job(run))
             try:
                 with contextlib.nullcontext() if run.trace is None else run.trace.running():
                     value = await prepared()
             finally:
                 if _forks.count != forks:
-                    _forks.end()
-                if slot != _UNWATCHED:
-                    self._liveness.leave(slot)
+                    os._exit(0)
+                if box is not None:
+                    box.leave(slot)
             result = returned(value, run.handler.result)
             return self._read(run, result) if isinstance(result, Raised) else result
         except BaseException as error:  # noqa: BLE001 # wall: nothing that a handler raises may end the loop
@@ -237,21 +220,21 @@ class Runner:
         """
         if run.asked_to_stop:
             return raised
-        rules = self._live.in_force[run.lease.job.type].policy.rules
+        rules = self.live.in_force[run.lease.job.type].policy.rules
         read = failure(raised.exception, rules, named(run.lease.job), raised.output)
         return Raised(raised.exception, raised.output, read)
 
     def _call_in_child(self, run: Run) -> Result:
-        """Have a child run the handler, and wait for it on this thread."""
         try:
-            with self._children.one_for(run) as child:
+            with self.children.one_for(run) as child:
                 # The child is there before the job's time begins to run.
-                run.carrier = child_run = ChildRun(child, self._backend(run), self._clock, self._children.oom)
+                backend = ContextBackend(run, self.env, self.deadlines)
+                run.carrier = child_run = ChildRun(child, backend, self._clock, self.children.oom)
                 prepared = self.prepare(run)
                 if not isinstance(prepared, partial):
                     return prepared
                 with contextlib.nullcontext() if run.trace is None else run.trace.running():
-                    result = child_run.carry(self._children.work(run))
+                    result = child_run.carry(self.children.work(run))
                 if not child_run.clean:
                     child.end()
                 return result
@@ -259,10 +242,6 @@ class Runner:
             return Crashed(Reason.CHILD_CRASHED, f"no child process could be started for it: {error}")
         except BaseException as error:  # noqa: BLE001 # wall: nothing may end the thread
             return Raised(error)
-
-    def _backend(self, run: Run) -> ContextBackend:
-        env = self._env
-        return ContextBackend(run, env.store, on_extend=self._deadlines.watch, clock=env.clock, app=env.app)
 
     # --- decide and settle ---
 
@@ -278,19 +257,19 @@ class Runner:
         if run.completed:
             if trace is not None:
                 trace.ended(Done())
-            self.runs.drop([run.token])
-            self._settler.note_completed(run.lease, ended, run.ran(now))
+            self._runs.pop(run.token, None)
+            self.settler.note_completed(settlement(run, Done(), now, self.env.app), ended)
             return True
-        policy, at = self._live.in_force[job.type].policy, run.store_time(now)
+        policy, at = self.live.in_force[job.type].policy, run.store_time(now)
         try:
-            outcome = decide(job, ended, policy, now=at, chance=self._env.chance)
+            outcome = decide(job, ended, policy, now=at, chance=self.env.chance)
         except BaseException as error:  # noqa: BLE001 # wall: a delay out of all bounds is the handler's failure
-            outcome = decide(job, Raised(error), policy, now=at, chance=self._env.chance)
+            outcome = decide(job, Raised(error), policy, now=at, chance=self.env.chance)
         if isinstance(outcome, Done) and outcome.missing is not None:
             log.warning("job.result_not_kept", extra=run.lease.fields | {"why": outcome.missing})
         if trace is not None:
             trace.ended(outcome)
-        self._settler.submit(settlement(run, outcome, now, self._env.app, held=held))
+        self.settler.submit(settlement(run, outcome, now, self.env.app, held=held))
         return True
 
     def done(self, run: Run, result: Result) -> None:
@@ -299,11 +278,11 @@ class Runner:
         run.carrier = None
         was_held = not self.finish(run, result) and run.started is not None
         if was_held and run.end():
-            self._settler.let_go(run.token)
+            self.settler.let_go(run.token)
         following = run.pool.free(run, self._clock.monotonic(), was_held=was_held)
         if following:
             self.start(following)
-        self._triggers.freed(run.pool)
+        self.triggers.freed(run.pool)
 
     # --- how else a run ends ---
 
@@ -311,32 +290,26 @@ class Runner:
         """A run that never started: let others have it, with its attempt."""
         self.finish(run, Unstarted())
 
-    def give_back_from_loop(self, before: float) -> None:
-        """Give back what was handed to the loop before that time and has not started, and free its slots."""
-        for run in self.coroutines.take_back(before):
-            self.done(run, Unstarted())
-
     def cut(self, run: Run) -> None:
         """Settle a run that was asked to stop, although its work goes on; slot and permits stay taken."""
-        held = run.started is not None and self._live.admission.limited(run.lease.job.type)
+        held = run.started is not None and self.live.admission.limited(run.lease.job.type)
         if self.finish(run, Unstarted(), held=held) and run.started is not None:
             run.pool.hold()
             if held and run.hold():
-                self._settler.let_go(run.token)
+                self.settler.let_go(run.token)
 
     def lose(self, run: Run) -> None:
         """The store says that this lease is gone: stop the work, record nothing."""
         if not (run.completing or run.completed) and run.lose():
-            self.runs.drop([run.token])
+            self._runs.pop(run.token, None)
             if run.trace is not None:
                 run.trace.ended(None)
-            self._settler.note_lost(run.lease)
+            self.settler.note_lost(run.lease)
             if run.started is not None:
                 run.pool.hold()
-            self._deadlines.break_off(run)
+            self.deadlines.break_off(run)
 
     def carried(self) -> list[Run]:
-        """Those whose work goes on at this moment, settled or not."""
         return [*self.threads.carried(), *self.coroutines.carried()]
 
 
@@ -345,7 +318,8 @@ def _log_start(run: Run) -> None:
 
     Short ones would drown the log, and are logged only where everything is.
     """
-    level = logging.INFO if run.heavy else logging.DEBUG
+    light = run.pool.prefetch.is_light(run.handler.name) and not run.suspect
+    level = logging.DEBUG if light and run.handler.kind not in ("process", "shell") else logging.INFO
     if log.isEnabledFor(level):
         log.log(level, "job.started", extra=run.lease.fields)
 
@@ -353,18 +327,11 @@ def _log_start(run: Run) -> None:
 class _Forks:
     """How many forks have led to this process; to ask the system who we are would cost each job two calls."""
 
-    def __init__(self) -> None:
-        self.count = 0
-        os.register_at_fork(after_in_child=self._note)
+    count = 0
 
-    def _note(self) -> None:
+    def note(self) -> None:
         self.count += 1
-
-    def end(self) -> None:
-        """A child that a handler forked off and let return would be a copy of the worker that nobody ends."""
-        os._exit(0)
 
 
 _forks = _Forks()
-# No watchdog looks at the run.
-_UNWATCHED = -1
+os.register_at_fork(after_in_child=_forks.note)

@@ -7,35 +7,22 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from operator import attrgetter
 from time import monotonic
 
 from windlass.errors import StoreError
 from windlass.job import Lease
 from windlass.loop import Loop
 from windlass.observe import names, tracing
-from windlass.outcome import (
-    Again,
-    Dead,
-    Done,
-    Left,
-    Raised,
-    Released,
-    Result,
-    Returned,
-    Snoozed,
-)
+from windlass.outcome import Again, Dead, Done, Left, Raised, Released, Result, Returned, Snoozed
 from windlass.store.engine import Settlement
-from windlass.upkeep.membership import Membership
 from windlass.worker.admission import Admission, BreakerCounts
 from windlass.worker.other_releases import OtherReleases
 from windlass.worker.pool import PollTriggers
-from windlass.worker.run import Env, Runs
+from windlass.worker.run import Env
 
 log = logging.getLogger("windlass.settler")
-
-_TOKEN = attrgetter("lease.token")
 
 MOST_UNSETTLED = 10_000
 _BATCH = 500
@@ -43,29 +30,20 @@ _GATHER_SECONDS = 0.003
 _IDLE = timedelta(hours=1)
 
 
+@dataclass(eq=False)
 class Settler:
     """Writes outcomes in batches, and keeps them while the store is away."""
 
-    def __init__(
-        self,
-        env: Env,
-        runs: Runs,
-        membership: Membership,
-        admission: Admission,
-        breaker_counts: BreakerCounts,
-        releases: OtherReleases,
-        triggers: PollTriggers,
-    ) -> None:
-        self._store = env.store
-        self._ledger = env.ledger
-        self._runs = runs
-        self._membership = membership
-        self._admission = admission
-        self._breaker_counts = breaker_counts
-        self._releases = releases
-        self._triggers = triggers
-        # Appended to by every thread that finishes a job; a deque needs no lock for that.
-        self._queue: deque[Settlement] = deque()
+    env: Env
+    admission: Admission
+    breaker_counts: BreakerCounts
+    releases: OtherReleases
+    triggers: PollTriggers
+
+    def __post_init__(self) -> None:
+        self._store, self._ledger, self._runs = self.env.store, self.env.ledger, self.env.runs
+        # Outcomes to write. Appended to by every thread that finishes a job; a deque needs no lock for that.
+        self.queue: deque[Settlement] = deque()
         # Runs that had been settled before their work ended, which it has by now.
         self._over: deque[str] = deque()
         self._writing = False
@@ -73,30 +51,16 @@ class Settler:
         self._written = threading.Condition()
         self._woken = threading.Event()
         self.loop = Loop("settler", self.tick, every=_IDLE, woken=self._woken)
-        self.done = 0
-        self.failed = 0
-        self.late = 0
-        # Handlers that failed after their own transaction had completed the job.
-        self.failed_late = 0
-
-    @property
-    def backlog(self) -> int:
-        """How many outcomes wait to be written."""
-        return len(self._queue)
+        # The last: handlers that failed after their own transaction had completed the job.
+        self.done = self.failed = self.late = self.failed_late = 0
 
     @property
     def empty(self) -> bool:
-        """Whether everything handed in is written."""
-        return not self._queue and not self._over and not self._writing
-
-    @property
-    def overloaded(self) -> bool:
-        """Whether too many wait for more to be claimed."""
-        return len(self._queue) > MOST_UNSETTLED
+        return not self.queue and not self._over and not self._writing
 
     def submit(self, settlement: Settlement) -> None:
         """Hand in an outcome; from any thread, never waits."""
-        self._queue.append(settlement)
+        self.queue.append(settlement)
         # Reading is cheaper than setting, and a busy worker comes here thousands of times a second.
         if not self._woken.is_set():
             self._woken.set()
@@ -117,32 +81,28 @@ class Settler:
 
     def tick(self) -> float | None:
         """Write one batch of what has finished, and let go of what it had kept."""
-        if self._queue:
-            self._write_next()
-        if self._over:
-            self._let_go()
-        return 0.0 if self._queue else None
-
-    def _write_next(self) -> None:
         # A short wait fills the batch while other jobs are finishing; alone, it would only cost latency.
-        if len(self._queue) < min(_BATCH, len(self._runs)):
+        if 0 < len(self.queue) < min(_BATCH, len(self._runs)):
             self._hurry.wait(_GATHER_SECONDS)
         self._writing = True
         batch: list[Settlement] = []
         dead = False
-        while self._queue and len(batch) < _BATCH:
-            batch.append(self._queue.popleft())
+        while self.queue and len(batch) < _BATCH:
+            batch.append(self.queue.popleft())
             dead = dead or isinstance(batch[-1].outcome, Dead)
         try:
             # One that is dead for its payload may fit another release.
-            self._write(self._releases.reconsider(batch) if dead else batch)
+            self._write(self.releases.reconsider(batch) if dead else batch)
         except BaseException:  # wall: whatever kept them from being written, outcomes are kept
-            self._queue.extendleft(reversed(batch))
+            self.queue.extendleft(reversed(batch))
             raise
         finally:
             with self._written:
                 self._writing = False
                 self._written.notify_all()
+        if self._over:
+            self._let_go()
+        return 0.0 if self.queue else None
 
     def _let_go(self) -> None:
         """Never before what settled them is written; but a busy worker's queue may never be empty."""
@@ -154,10 +114,12 @@ class Settler:
             self._over.remove(token)
         with self._written:
             self._written.notify_all()
-        self._triggers.permit()
-        self._triggers.notify()
+        self.triggers.permit()
+        self.triggers.notify()
 
     def _write(self, batch: Sequence[Settlement]) -> None:
+        if not batch:
+            return
         traced = tracing.moment() if tracing.on() else None
         began = monotonic()
         try:
@@ -170,12 +132,13 @@ class Settler:
                     self._write([settlement])
                 return
             log.exception("settle.failed", extra=batch[0].lease.fields)
-            self._runs.drop([batch[0].lease.token])
+            self._runs.pop(batch[0].lease.token, None)
             return
-        if traced is not None:
-            self._trace(batch, traced)
         self._ledger.measure(names.SETTLE, monotonic() - began)
-        self._runs.drop(map(_TOKEN, batch))
+        for each in batch:
+            run = self._runs.pop(each.lease.token, None)
+            if traced is not None and run is not None and run.trace is not None:
+                run.trace.settled(traced, each.outcome)
         if lost:
             gone = {lease.token for lease in lost}
             for lease in lost:
@@ -183,16 +146,9 @@ class Settler:
             batch = [each for each in batch if each.lease.token not in gone]
         self._note_written(batch)
 
-    def _trace(self, batch: Sequence[Settlement], began: int) -> None:
-        for settlement in batch:
-            run = self._runs.get(settlement.lease.token)
-            if run is not None and run.trace is not None:
-                run.trace.settled(began, settlement.outcome)
-
     def _note_written(self, batch: Sequence[Settlement]) -> None:
-        """Count what was written, and notify those for whom it is news."""
         debug, again, enqueued = log.isEnabledFor(logging.DEBUG), False, False
-        counted = self._admission.counted
+        counted = self.admission.counted
         limited: list[str] = []
         left: list[tuple[str, str]] = []
         for each in batch:
@@ -204,7 +160,8 @@ class Settler:
             if isinstance(outcome, Done):
                 self.done += 1
                 if debug:
-                    _log_done(each)
+                    seconds = {} if each.ran is None else {"seconds": each.ran.total_seconds()}
+                    log.debug("job.completed", extra=each.lease.fields | seconds)
                 continue
             self.failed += isinstance(outcome, (Again, Dead))
             again = again or isinstance(outcome, (Again, Released, Snoozed, Left))
@@ -213,27 +170,26 @@ class Settler:
             else:
                 _log(each)
         if left:
-            self._releases.note(left)
-        self._breaker_counts.note(batch)
+            self.releases.note(left)
+        self.breaker_counts.note(batch)
         self._ledger.settled(batch)
         if limited:
-            self._triggers.permit(limited)
-        if again or enqueued or any(map(self._admission.shared, limited)):
-            self._triggers.notify()
+            self.triggers.permit(limited)
+        if again or enqueued or not self.admission.shared.isdisjoint(limited):
+            self.triggers.notify()
 
-    def note_completed(self, lease: Lease, result: Result, ran: timedelta | None = None) -> None:
+    def note_completed(self, settled: Settlement, result: Result) -> None:
         """A handler's own transaction completed its job; what came of the handler after it, if anything."""
         self.done += 1
-        settled = [Settlement(lease, Done(), ran)]
-        self._breaker_counts.note(settled)
-        self._ledger.settled(settled)
-        self._triggers.notify()
+        self.breaker_counts.note([settled])
+        self._ledger.settled([settled])
+        self.triggers.notify()
         if not isinstance(result, Returned):
             self.failed_late += 1
             why = result.failed.error if isinstance(result, Raised) and result.failed else None
             log.warning(
                 "job.failed_after_completion",
-                extra=lease.fields
+                extra=settled.lease.fields
                 | {
                     "result": type(result).__name__.lower(),
                     "error": None if why is None else f"{why.kind}: {why.message}",
@@ -245,24 +201,11 @@ class Settler:
         """A lease turned out to belong to another worker by now."""
         self.late += 1
         self._ledger.late([lease])
-        note = (
-            "the store's file was replaced: this attempt is not in the new file"
-            if self._left_behind(lease.worker)
-            else "lease already reclaimed; discarding this result"
-        )
-        log.warning("lease.lost", extra=lease.fields | {"note": note})
-
-    def _left_behind(self, worker: str) -> bool:
-        """Whether a worker's id, as a lease has it, belongs to a file that was replaced since."""
+        note = "lease already reclaimed; discarding this result"
         with contextlib.suppress(StoreError):
-            return self._membership.left_behind(worker, self._store.generation)
-        return False
-
-
-def _log_done(settlement: Settlement) -> None:
-    ran = settlement.ran
-    fields = {} if ran is None else {"seconds": ran.total_seconds()}
-    log.debug("job.completed", extra=settlement.lease.fields | fields)
+            if self.env.membership.left_behind(lease.worker, self._store.generation):
+                note = "the store's file was replaced: this attempt is not in the new file"
+        log.warning("lease.lost", extra=lease.fields | {"note": note})
 
 
 def _log(settlement: Settlement) -> None:

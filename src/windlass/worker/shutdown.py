@@ -10,13 +10,10 @@ from typing import Literal
 
 import msgspec
 
-from windlass.clock import Clock
-from windlass.config import WorkerConfig
 from windlass.errors import StoreError, WindlassError
 from windlass.job import JobState, View
 from windlass.outcome import Interrupted
 from windlass.store.jobs import Count
-from windlass.store.store import Store
 from windlass.worker.parts import Parts
 
 log = logging.getLogger("windlass.worker")
@@ -36,16 +33,16 @@ _TELLING_SECONDS = 1.0
 class Shutdown:
     """Drain, wait, interrupt, write, leave: each in its share of the time, also with the store away."""
 
-    def __init__(self, parts: Parts, store: Store, config: WorkerConfig, *, clock: Clock) -> None:
+    def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._store = store
+        self._store = parts.env.store
+        self._clock = parts.env.clock
+        config = parts.env.config
         self._margin = max((config.exit_after - config.grace).total_seconds(), _LEAST_MARGIN)
         self._longest_grace = max(0.0, config.exit_after.total_seconds() - self._margin)
-        self._clock = clock
         self._over = 0.0
 
     def drain(self) -> None:
-        """Claim nothing more; give back what has not started."""
         if not self._parts.draining:
             self._parts.draining = True
             log.info("worker.draining", extra={"worker": self._parts.membership.id})
@@ -55,7 +52,7 @@ class Shutdown:
         """Give back the jobs on an event loop that is blocked for good: they cannot go on."""
         for run in self._parts.runner.coroutines.carried():
             if run.open:
-                self._parts.deadlines.stop(run, Interrupted(), patience=0.0)
+                self._parts.runner.deadlines.stop(run, Interrupted(), patience=0.0)
 
     def end(self, grace: timedelta | None) -> None:
         """Let what runs finish for `grace` (None: as configured), stop the rest, and write every outcome."""
@@ -70,7 +67,7 @@ class Shutdown:
         # Jobs that finished in time leave the rest of theirs to the writing.
         write_until = margin_begins + _SHARE_TO_WRITE * self._margin
         if not self._parts.settler.flush(max(0.0, write_until - self._clock.monotonic())):
-            log.warning("worker.unsettled", extra={"outcomes": self._parts.settler.backlog})
+            log.warning("worker.unsettled", extra={"outcomes": len(self._parts.settler.queue)})
 
     def close(self) -> None:
         """Stop every part and leave the fleet, as far as the time allows."""
@@ -87,15 +84,15 @@ class Shutdown:
         within(self.left(), self._leave, "leave")
 
     def _interrupt(self, patience: float) -> None:
-        left = [run for run in self._parts.runs.all() if run.open]
-        running = [run for run in left if run.started is not None]
+        left = [run for run in list(self._parts.runs.values()) if run.open]
+        running = [run.lease.id for run in left if run.started is not None]
+        log.warning("worker.interrupting", extra={"jobs": running})
         for run in left:
             if run.started is None:
                 # Still waiting for its child: it has not begun, and will not.
                 self._parts.runner.give_back(run)
-        log.warning("worker.interrupting", extra={"jobs": [run.lease.id for run in running]})
-        for run in running:
-            self._parts.deadlines.stop(run, Interrupted(), patience=patience)
+            else:
+                self._parts.runner.deadlines.stop(run, Interrupted(), patience=patience)
 
     def _wait_idle(self, until: float) -> bool:
         pause = threading.Event()
@@ -126,10 +123,13 @@ class Shutdown:
 _LEAST_WAIT = 0.1
 
 
+Ended = Literal["empty", "signal", "drained"]
+
+
 class Remaining(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs of the served types that are left, by why they do not run now; and what ended the run."""
 
-    ended: Literal["empty", "signal", "drained"] = "empty"
+    ended: Ended = "empty"
     # Could run now, and runs now.
     due: int = 0
     processing: int = 0
@@ -146,8 +146,8 @@ class Remaining(msgspec.Struct, frozen=True, kw_only=True):
 class Leftovers:
     """Looks for the end of a run that lasts until nothing is left."""
 
-    def __init__(self, store: Store, parts: Parts) -> None:
-        self._store = store
+    def __init__(self, parts: Parts) -> None:
+        self._store = parts.env.store
         self._parts = parts
 
     def done(self) -> bool:
@@ -161,8 +161,7 @@ class Leftovers:
             # Not knowing is not the end; the worker's own loops tell what is wrong with the store.
             return False
 
-    def remaining(self, ended: Literal["empty", "signal", "drained"]) -> Remaining:
-        """What stays behind."""
+    def remaining(self, ended: Ended) -> Remaining:
         types, open_types = self._parts.types, self._open()
         pending = dict.fromkeys(View, 0)
         processing = paused = 0

@@ -9,7 +9,7 @@ import os
 import secrets
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -92,6 +92,12 @@ class Supervisor:
     must be replaced as well, the old one is stopped, with the usual grace for its jobs.
     """
 
+    begun = True
+    restarts = 0
+    _asked = False
+    _kill_at: float | None = None
+    _young_deaths = _code = 0
+
     def __init__(
         self,
         launch: Launch,
@@ -109,9 +115,7 @@ class Supervisor:
         `alone`: this process does nothing else, so every child of it is ours to reap, and it gives up on
         workers that are hopeless.
         """
-        self._launch = (
-            launch if launch.environment is not None else launch._replace(environment=os.environ.copy())
-        )
+        self._launch = launch._replace(environment=launch.environment or os.environ.copy())
         self._calls = calls
         self._alone = alone
         self._places = [_Place(number) for number in range(1, count + 1)]
@@ -125,12 +129,6 @@ class Supervisor:
             self._places[0].adopt(adopted, clock.monotonic(), hang_limit)
         # As in Worker: a signal's handler may put to it.
         self._bell: SimpleQueue[None] = SimpleQueue()
-        self._asked = False
-        self._kill_at: float | None = None
-        self._young_deaths = 0
-        self._code = 0
-        self.begun = True
-        self.restarts = 0
 
     def run(self) -> int:
         """Keep the workers running; the exit code, when all of them are gone."""
@@ -154,7 +152,6 @@ class Supervisor:
 
     @property
     def well(self) -> bool:
-        """Whether every worker that should be there is well."""
         now = self._clock.monotonic()
         return all(place.health(now).ok for place in self._places)
 
@@ -171,7 +168,6 @@ class Supervisor:
         return ok, {"ok": ok, "restarts": self.restarts, "workers": self.told()}
 
     def expose(self) -> str:
-        """The metrics of its workers."""
         return expose(self.told())
 
     def told(self) -> list[Health]:
@@ -191,7 +187,7 @@ class Supervisor:
     def look(self) -> None:
         """See who has ended and what the others say, and do what is due."""
         now = self._clock.monotonic()
-        for pid, code in _ended(None if self._alone else [place.pid for place in self._everyone()]):
+        for pid, code in _ended([_ANY] if self._alone else [place.pid for place in self._everyone()]):
             for place in self._everyone():
                 if place.pid == pid:
                     self._bury(place, code, now)
@@ -211,16 +207,14 @@ class Supervisor:
 
     def _watch(self, place: _Place, now: float) -> None:
         """Has the worker answered? One that holds the interpreter lock cannot even end itself."""
-        found = place.watch.check(now) if place.watch is not None and place.pid is not None else None
-        if found is None or place.pid is None:
-            return
-        fields = {"pid": place.pid, "place": place.number}
-        killed = found.event == "hung"
-        tell_hang(found, fields, killed=killed)
-        self._calls.silent(found)
-        if killed:
-            place.killed = True
-            kill(place.pid)
+        pid = place.pid
+        if pid is not None and place.watch is not None and (found := place.watch.check(now)) is not None:
+            hung = found.event == "hung"
+            tell_hang(found, {"pid": pid, "place": place.number}, killed=hung)
+            self._calls.silent(found)
+            if hung:
+                place.killed = True
+                kill(pid)
 
     def _replace(self, now: float) -> None:
         """Start a successor for each worker that needs one; the old one drains when the new one is well."""
@@ -233,11 +227,10 @@ class Supervisor:
                 self._succeed(index, heir)
                 self._leaving[place.number] = place
         for place in self._leaving.values():
-            if place.claims and now >= place.tell_at:
+            if not place.told.draining and now >= place.tell_at:
                 place.tell_at = now + _TELL_SECONDS
-                self._calls.drain(
-                    place.worker, f"process {self._places[place.number - 1].pid} has taken over"
-                )
+                successor = self._places[place.number - 1].pid
+                self._calls.drain(place.told.worker, f"process {successor} has taken over")
             if now >= place.kill_at:
                 place.kill_at = math.inf
                 place.signal(signal.SIGKILL)
@@ -356,40 +349,30 @@ class Supervisor:
 class _Place:
     """Where one worker runs, and after it the next."""
 
+    pid: int | None = None
+    tag = ""
+    started = start_at = 0.0
+    failures = 0
+    # It ended by its own will; it ends because another shall take its place; or this process killed it.
+    done = anew = killed = False
+    watch: Watch | None = None
+    # It was taken over from: when to tell it again to drain, and when it is killed if it was stopped.
+    tell_at = 0.0
+    kill_at = math.inf
+    # What it has said last, and when; before that it claims nothing.
+    told = Health(ok=False, draining=True)
+    _told_at: float | None = None
+    _process: subprocess.Popen[bytes] | None = None
+    _reports = -1
+    _heard = b""
+
     def __init__(self, number: int) -> None:
         self.number = number
-        self.pid: int | None = None
-        self.tag = ""
-        self.started = 0.0
-        self.start_at = 0.0
-        self.failures = 0
-        # It ended by its own will; or it ends because another shall take its place.
-        self.done = False
-        self.anew = False
-        self.watch: Watch | None = None
-        # It was taken over from: when to tell it again to drain, and when it is killed if it was stopped.
-        self.tell_at = 0.0
-        self.kill_at = math.inf
-        self._process: subprocess.Popen[bytes] | None = None
-        self.killed = False
-        self._reports = -1
-        self._heard = b""
-        self._last: tuple[float, Health] | None = None
-
-    @property
-    def worker(self) -> str:
-        """Its name in the fleet, as far as it has said."""
-        return "" if self._last is None else self._last[1].worker
-
-    @property
-    def claims(self) -> bool:
-        """Whether it still claims jobs, as far as it has said."""
-        return self._last is not None and not self._last[1].draining
 
     @property
     def restart(self) -> str:
         """Why it wants to be replaced; empty if it does not, or leaves because somebody asked for that."""
-        return "" if self.pid is None or self._last is None or not self.claims else self._last[1].restart
+        return "" if self.pid is None or self.told.draining else self.told.restart
 
     def start(self, launch: Launch, now: float, hang_limit: float | None) -> None:
         box = None if hang_limit is None else Box(new_box())
@@ -413,20 +396,17 @@ class _Place:
             raise
         finally:
             os.close(theirs)
-        self.pid = self._process.pid
-        self._reports = reports
-        self.watch = None
-        if box is not None and hang_limit is not None:
-            self.watch = Watch(self.pid, box, hang_limit, now)
-        self.started = now
         self.killed = False
-        self._last = None
+        self._told_at, self.told = None, _Place.told
+        self._begin(self._process.pid, reports, box, now, hang_limit)
 
     def adopt(self, found: Adopted, now: float, hang_limit: float | None) -> None:
-        self.pid, self.tag, self._reports, box = found
-        if box >= 0 and hang_limit is not None:
-            self.watch = Watch(self.pid, Box(box), hang_limit, now)
-        self.started = now
+        self.tag = found.tag
+        self._begin(found.pid, found.reports, Box(found.box) if found.box >= 0 else None, now, hang_limit)
+
+    def _begin(self, pid: int, reports: int, box: Box | None, now: float, hang_limit: float | None) -> None:
+        self.pid, self._reports, self.started = pid, reports, now
+        self.watch = Watch(pid, box, hang_limit, now) if box is not None and hang_limit is not None else None
 
     def released(self) -> Adopted | None:
         if self.pid is None:
@@ -449,7 +429,6 @@ class _Place:
                 os.kill(pid, number)
 
     def listen(self, now: float) -> None:
-        """Take in what the worker tells of itself."""
         if self.pid is None:
             return
         with contextlib.suppress(BlockingIOError):
@@ -458,20 +437,20 @@ class _Place:
         if whole:
             if self.watch is not None:
                 self.watch.hear()
-            self._last = (now, msgspec.json.decode(whole[-1], type=Health))
+            self._told_at, self.told = now, msgspec.json.decode(whole[-1], type=Health)
 
     def health(self, now: float) -> Health:
-        if self.pid is None or self._last is None:
+        if self.pid is None or self._told_at is None:
             return Health(ok=False, why="starting" if self.pid else "waits to be started again")
-        at, told = self._last
-        if now - at > _STALE_SECONDS:
-            return msgspec.structs.replace(told, ok=False, why=f"has said nothing for {now - at:.0f} s")
-        return told
+        silent = now - self._told_at
+        if silent > _STALE_SECONDS:
+            return msgspec.structs.replace(self.told, ok=False, why=f"has said nothing for {silent:.0f} s")
+        return self.told
 
 
-def _ended(only: Sequence[int | None] | None) -> Iterator[tuple[int, int]]:
-    """The processes that ended since the last look; with no list, also orphans that this one has adopted."""
-    for asked in [_ANY] if only is None else [pid for pid in only if pid is not None]:
+def _ended(only: Iterable[int | None]) -> Iterator[tuple[int, int]]:
+    """Those of the processes that ended since the last look; any: also orphans that this one has adopted."""
+    for asked in filter(None, only):
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(asked, os.WNOHANG))[0]:
                 yield ended[0], os.waitstatus_to_exitcode(ended[1])
@@ -497,13 +476,10 @@ class Supervised(msgspec.Struct, frozen=True):
     box: int | None = None
 
     def told(self) -> str:
-        """As the environment carries it."""
         box = "" if self.box is None else f":{self.box}"
         return f"{self.supervisor}:{self.tag}:{self.reports}{box}"
 
     def report(self, health: Callable[[], Health]) -> Loop:
-        """A loop that tells the supervisor how this worker is."""
-
         def tick() -> None:
             try:
                 os.write(self.reports, msgspec.json.encode(health()) + b"\n")
@@ -524,9 +500,8 @@ def take_up() -> Supervised | None:
     # A supervisor that was started by an older release gives no box.
     supervisor, tag, reports, *box = told.split(":")
     found = Supervised(int(supervisor), tag, int(reports), int(box[0]) if box else None)
-    if found.box is not None:
-        os.set_inheritable(found.box, False)  # noqa: FBT003 - it takes no keyword
+    for number in (found.reports, *(() if found.box is None else (found.box,))):
+        os.set_inheritable(number, False)  # noqa: FBT003 - it takes no keyword
     die_with_parent(found.supervisor)
-    os.set_inheritable(found.reports, False)  # noqa: FBT003 - it takes no keyword
     os.set_blocking(found.reports, False)
     return found

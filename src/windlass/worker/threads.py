@@ -37,48 +37,41 @@ class Threads:
     ) -> None:
         """`call` runs the handler, `done` is called when its work ended; `caller` is the code of `call`."""
         self.call = call
-        self._done = done
+        self.done = done
         # The frame of ours that a handler is called from.
         self.caller = caller
         # What the starter of the worker has set is seen by every job; what a job sets, by that job alone.
         self.base = contextvars.copy_context()
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self._hands: list[_Hand] = []
-        self._open = 0
+        # Runs that are here.
+        self.open = 0
         self.inbox: SimpleQueue[Run | None] = SimpleQueue()
 
     def start(self, run: Run) -> None:
         """Hand a run to a thread. Only for runs that have a slot."""
-        with self._lock:
-            self._open += 1
-            able = self._open <= len(self._hands) or self._grow()
+        with self.lock:
+            able = self.open < len(self._hands) or self._grow()
+            self.open += able
         if able:
             self.inbox.put(run)
         else:
-            self.end(run, Unstarted())
-
-    def end(self, run: Run, result: Result) -> None:
-        """On a thread: the work has ended."""
-        with self._lock:
-            self._open -= 1
-        self._done(run, result)
+            self.done(run, Unstarted())
 
     def close(self) -> None:
-        """Let the threads end as they come free."""
-        with self._lock:
+        with self.lock:
             for _ in self._hands:
                 self.inbox.put(None)
 
     def carried(self) -> list[Run]:
-        """Those whose work goes on at this moment, settled or not."""
-        with self._lock:
+        with self.lock:
             return [run for hand in self._hands if (run := hand.carried) is not None]
 
     def _grow(self) -> bool:
         """One more thread; if the system gives none, those that are there must do, if there are any."""
         hand = _Hand(self, f"windlass-job-{len(self._hands) + 1}")
         try:
-            hand.start()
+            hand.thread.start()
         except RuntimeError as error:
             log.warning("thread.refused", extra={"threads": len(self._hands), "error": str(error)})
             return bool(self._hands)
@@ -91,15 +84,12 @@ class _Hand:
 
     def __init__(self, threads: Threads, name: str) -> None:
         self._threads = threads
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self.thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._lock = threading.Lock()
         self._run: Run | None = None
         self._thrown = False
         # From the moment on at which it is taken up until everything about it is done.
         self.carried: Run | None = None
-
-    def start(self) -> None:
-        self._thread.start()
 
     def halt(self, run: Run) -> bool:
         """Throw `Stopping` into the job, once; not into a command, whose own carrier ends it.
@@ -109,29 +99,32 @@ class _Hand:
         with self._lock:
             if self._run is not run or run.handler.kind != "thread" or run.in_child:
                 return True
-            seen = _position(self._thread.ident)
+            seen = _position(self.thread.ident)
             if not _may_throw(seen.frame, self._threads.caller):
                 return False
             self._run = None
             # While we looked at its frames, it may have gone on.
-            if _position(self._thread.ident) == seen:
+            if _position(self.thread.ident) == seen:
                 self._thrown = True
-                _throw(self._thread.ident)
+                _throw(self.thread.ident)
                 return True
             self._run = run
             return False
 
     def _work(self) -> None:
+        result: Result | None = None
         while (run := self._threads.inbox.get()) is not None:
             try:
                 self.carried = run
                 run.carrier = self
-                self._threads.end(run, self._guarded(run))
+                result = self._guarded(run)
+                with self._threads.lock:
+                    self._threads.open -= 1
+                self._threads.done(run, result)
             except BaseException:  # wall: a slot outlives any job
                 log.exception("thread.failed", extra=run.lease.fields)
             # An idle thread must not keep the last job's payload alive.
-            self.carried = None
-            del run
+            self.carried = run = result = None
 
     def _guarded(self, run: Run) -> Result:
         """Run, and be sure on return that no exception can be thrown any more.

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 from windlass.clock import Clock
 from windlass.loop import Loop
 from windlass.outcome import Interrupted, TimedOut
-from windlass.upkeep.membership import Membership
 from windlass.worker.coroutines import BLOCKED_SECONDS
-from windlass.worker.run import End, Run, Runs
+from windlass.worker.run import End, Env, Run
 
 if TYPE_CHECKING:
     from windlass.worker.runner import Runner
@@ -50,7 +49,6 @@ class Deadlines:
         self.unbroken: dict[Run, float] = {}
 
     def watch(self, ends: float) -> None:
-        """A run must be looked at then."""
         if ends < self.next_look:
             self.woken.set()
 
@@ -82,31 +80,21 @@ class Deadlines:
 class Timeouts:
     """Ends what is past its time, and what must not go on while this worker may have been declared dead."""
 
-    def __init__(
-        self,
-        runs: Runs,
-        runner: Runner,
-        membership: Membership,
-        deadlines: Deadlines,
-        leaks: Leaks,
-        *,
-        clock: Clock,
-    ) -> None:
-        self._runs = runs
+    def __init__(self, env: Env, runner: Runner, leaks: Leaks) -> None:
+        self._runs = env.runs
+        self._membership = env.membership
+        self._clock = env.clock
         self._runner = runner
-        self._membership = membership
-        self._deadlines = deadlines
+        self._deadlines = runner.deadlines
         self._leaks = leaks
-        self._clock = clock
-        self.loop = Loop("timeouts", self.tick, every=_EVERY, woken=deadlines.woken)
+        self.loop = Loop("timeouts", self.tick, every=_EVERY, woken=runner.deadlines.woken)
 
     def tick(self) -> float:
-        """End what is to end now; returns when to look again."""
         now = self._clock.monotonic()
         # Before the runs are read: what begins meanwhile and ends sooner than this must wake us.
         self._deadlines.next_look = soonest = now + _EVERY.total_seconds()
         unsure = not self._membership.sure()
-        for run in self._runs.all():
+        for run in list(self._runs.values()):
             if run.open:
                 soonest = min(soonest, self._check(run, now, unsure=unsure))
         self._runner.coroutines.check()
@@ -114,7 +102,6 @@ class Timeouts:
         return max(0.0, min(soonest, self._try_again(now)) - now)
 
     def _try_again(self, now: float) -> float:
-        """Break off what could not be before; returns when to try the rest."""
         soonest = math.inf
         for run, since in list(self._deadlines.unbroken.items()):
             if run.halt():
@@ -124,7 +111,6 @@ class Timeouts:
         return soonest
 
     def _check(self, run: Run, now: float, *, unsure: bool) -> float:
-        """Do what is due for one run; returns when the next is."""
         if unsure and run.handler.when_unsure == "stop":
             self._deadlines.stop(run, Interrupted())
         if now >= run.ends:
@@ -137,24 +123,21 @@ class Timeouts:
         return min(run.ends, run.halt_at, run.cut_at)
 
     def _time_out(self, run: Run) -> None:
-        if run.handler.kind == "shell":
-            message = f"Command timed out after {run.timeout.total_seconds():g}s"
-            self._deadlines.stop(run, TimedOut(run.timeout, message=message))
-        elif run.in_child:
-            self._deadlines.stop(run, TimedOut(run.timeout))
-        else:
-            # A thread may never end, so its attempt is settled at once; only the slot waits for it.
-            self._deadlines.stop(run, TimedOut(run.timeout), patience=0.0)
+        message = f"Command timed out after {run.timeout.total_seconds():g}s"
+        end = TimedOut(run.timeout, message=message if run.handler.kind == "shell" else "")
+        # A thread may never end, so its attempt is settled at once; only the slot waits for it.
+        killable = run.handler.kind == "shell" or run.in_child
+        self._deadlines.stop(run, end, patience=None if killable else 0.0)
 
 
 class Leaks:
     """Notices work that nothing can end, so that only a new process helps: a thread, or a blocked loop."""
 
-    def __init__(self, runner: Runner, *, most_held: int | None, clock: Clock) -> None:
-        """`most_held`: this many threads may be late. None: the process is not ours to restart."""
+    def __init__(self, env: Env, runner: Runner) -> None:
         self._runner = runner
-        self._most_held = most_held
-        self._clock = clock
+        # This many threads may be late. None: the process is not ours to restart.
+        self._most_held = env.config.most_held
+        self._clock = env.clock
         # Work that goes on although it was settled, and since when it is seen to do so.
         self._late: dict[Run, float] = {}
         # Why this process should be replaced; empty if it need not be.
@@ -168,7 +151,13 @@ class Leaks:
         late = [run for run in self._runner.carried() if not run.open]
         self._late = {run: self._late.get(run, now) for run in late}
         self.loop_stuck = self._is_stuck(now)
-        before, self.reason = self.reason, self._find(now)
+        held = sum(now - since >= ENDLESS_SECONDS for since in self._late.values())
+        reason = ""
+        if self._most_held is not None and self.loop_stuck:
+            reason = self.blocked()
+        elif self._most_held is not None and held > self._most_held:
+            reason = f"{held} jobs run on past their end"
+        before, self.reason = self.reason, reason
         if self.reason and not before:
             log.error("worker.leaks", extra={"why": self.reason, "note": "a new process takes over"})
         elif before and not self.reason:
@@ -182,14 +171,6 @@ class Leaks:
         run = self._runner.coroutines.blocker()
         whom = f"{run.handler.name} (job {run.lease.id})" if run else "a task that is not a job"
         return f"the event loop has been blocked for {seconds:.0f} s by {whom}"
-
-    def _find(self, now: float) -> str:
-        if self._most_held is None:
-            return ""
-        if self.loop_stuck:
-            return self.blocked()
-        held = sum(now - since >= ENDLESS_SECONDS for since in self._late.values())
-        return f"{held} jobs run on past their end" if held > self._most_held else ""
 
     def _is_stuck(self, now: float) -> bool:
         coroutines = self._runner.coroutines

@@ -68,12 +68,10 @@ class Verifier:
 
     @property
     def wanted(self) -> bool:
-        """Whether any type is to be verified here."""
         return bool(self._handlers)
 
     @property
     def needs_loop(self) -> bool:
-        """Whether any check is `async def`."""
         checks = [handler.verify for handler in self._handlers.values()]
         return any(each is not None and inspect.iscoroutinefunction(each.function) for each in checks)
 
@@ -82,7 +80,7 @@ class Verifier:
 
         One at a time: what waits behind a slow check here would be taken by another worker meanwhile.
         """
-        self._hung = {name: asked for name, asked in self._hung.items() if not asked.ended}
+        self._hung = {name: asked for name, asked in self._hung.items() if asked.is_alive()}
         open_types = tuple(name for name in self._next if name not in self._hung)
         checks = self._store.take_checks(open_types, limit=1, again=_TAKEN_FOR) if open_types else []
         for check in checks:
@@ -98,29 +96,21 @@ class Verifier:
             # Its record is gone, or too many workers died of it.
             self._end(check, job, Verdict.UNKNOWN)
             return
-        asked = _Asked(lambda: ask(self._handlers[check.type], job, self._ring, self._awaited))
-        if not asked.wait(self.patience):
-            self._hang(check, job, asked)
+        # On the loop that the jobs share, whose clients and connections it may use.
+        wait = lambda coroutine: self._coroutines.wait(coroutine, _SHARE_ON_LOOP * self.patience)  # noqa: E731
+        asked = _Asked(lambda: ask(self._handlers[check.type], job, self._ring, wait))
+        asked.join(self.patience)
+        if asked.is_alive():
+            self._hung[check.type] = asked
+            self._ledger.count_each([check.type], names.CHECKS_HUNG)
+            frame = sys._current_frames().get(asked.ident or 0)  # noqa: SLF001 - the only way to see it
+            stack = "".join(traceback.format_stack(frame)) if frame else ""
+            log.warning("check.hung", extra=named(job) | {"seconds": self.patience, "stack": stack})
+            self._failed(check, job, TimeoutError(f"it has not ended after {self.patience:g} s"))
         elif asked.error is not None:
             self._failed(check, job, asked.error)
         else:
             self._end(check, job, Verdict.MATCHED if asked.matched else Verdict.MISMATCHED)
-
-    def _hang(self, check: Check, job: Job, asked: _Asked) -> None:
-        self._hung[check.type] = asked
-        self._ledger.count_each([check.type], names.CHECKS_HUNG)
-        log.warning("check.hung", extra=named(job) | {"seconds": self.patience, "stack": asked.stack()})
-        self._failed(check, job, TimeoutError(f"it has not ended after {self.patience:g} s"))
-
-    def _awaited(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """On the loop that the jobs share, whose clients and connections it may use."""
-        answers: list[Any] = []
-
-        async def keep() -> None:
-            answers.append(await coroutine)
-
-        self._coroutines.wait(keep(), _SHARE_ON_LOOP * self.patience)
-        return answers[0]
 
     def _failed(self, check: Check, job: Job, error: BaseException) -> None:
         told = {"error": f"{type(error).__name__}: {error}", "tries": check.takes}
@@ -132,38 +122,22 @@ class Verifier:
 
     def _end(self, check: Check, job: Job | None, verdict: Verdict) -> None:
         fields = {"job": check.job_id, "type": check.type} if job is None else named(job)
-        if not self._store.end_check(check, verdict):
-            return
-        if verdict is not Verdict.MATCHED:
+        if self._store.end_check(check, verdict) and verdict is not Verdict.MATCHED:
             mismatched = verdict is Verdict.MISMATCHED
             log.warning("check.mismatched" if mismatched else "check.given_up", extra=fields)
 
 
-class _Asked:
+class _Asked(threading.Thread):
     """One question to the application, on a thread that keeps nobody waiting or alive."""
 
     def __init__(self, question: Callable[[], bool]) -> None:
+        super().__init__(name="windlass-check", daemon=True)
         self._question = question
         self.matched = False
         self.error: BaseException | None = None
-        self._thread = threading.Thread(target=self._ask, name="windlass-check", daemon=True)
-        self._thread.start()
+        self.start()
 
-    def wait(self, seconds: float) -> bool:
-        """Whether it has ended within that time."""
-        self._thread.join(seconds)
-        return self.ended
-
-    @property
-    def ended(self) -> bool:
-        return not self._thread.is_alive()
-
-    def stack(self) -> str:
-        """Where it stands."""
-        frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 - the only way to see it
-        return "".join(traceback.format_stack(frame)) if frame else ""
-
-    def _ask(self) -> None:
+    def run(self) -> None:
         try:
             self.matched = self._question()
         except BaseException as error:  # noqa: BLE001 # wall: the application's own code may raise anything
@@ -175,7 +149,8 @@ def ask(
 ) -> bool:
     """Whether a completed job did what it should, as its type's check says; what else that raises goes on."""
     assert handler.verify is not None  # noqa: S101 - others have nothing to ask
-    arguments = {"job": job, "result": _result(job)} | handler.signature.decode(handler.current(job, ring))
+    result = None if job.result is None else msgspec.json.decode(job.result)
+    arguments = {"job": job, "result": result} | handler.signature.decode(handler.current(job, ring))
     try:
         answer = handler.verify.call(arguments)
         if inspect.iscoroutine(answer):
@@ -185,7 +160,3 @@ def ask(
     if not isinstance(answer, bool):
         raise TypeError(f"a check answers True or False, not {type(answer).__name__}")
     return answer
-
-
-def _result(job: Job) -> Any:
-    return None if job.result is None else msgspec.json.decode(job.result)

@@ -84,19 +84,11 @@ class Box:
             slot = self._free.pop()
         except IndexError:
             return -1
-        _SLOT.pack_into(
-            self._memory,
-            _HEADER + slot * _SLOT.size,
-            job.thread,
-            job.seq,
-            job.id.encode(),
-            job.token.encode(),
-            job.function.encode(),
-        )
+        texts = job.id.encode(), job.token.encode(), job.function.encode()
+        _SLOT.pack_into(self._memory, _HEADER + slot * _SLOT.size, job.thread, job.seq, *texts)
         return slot
 
     def leave(self, slot: int) -> None:
-        """The job runs no more."""
         if slot >= 0:
             at = _HEADER + slot * _SLOT.size
             self._memory[at : at + 8] = bytes(8)
@@ -111,7 +103,6 @@ class Box:
         self._memory[0] = 1
 
     def disarm(self) -> None:
-        """From now on its silence means nothing."""
         self._memory[0] = 0
         faulthandler.unregister(DUMP)
 
@@ -119,11 +110,9 @@ class Box:
 
     @property
     def armed(self) -> bool:
-        """Whether the worker promises to answer."""
         return bool(self._memory[0])
 
     def running(self) -> list[Job]:
-        """The jobs that run."""
         found: list[Job] = []
         for at in range(_HEADER, _SIZE, _SLOT.size):
             thread, seq, *texts = _SLOT.unpack_from(self._memory, at)
@@ -154,7 +143,6 @@ class Box:
         return arranged(_text(os.pread(self.fd, _LONGEST_STACKS, _SIZE)))
 
     def take_stacks(self) -> str:
-        """The last dump, once."""
         stacks = self.stacks()
         os.ftruncate(self.fd, _SIZE)
         return stacks
@@ -243,6 +231,12 @@ def look(pid: int) -> Look | None:
 class Watch:
     """Counts how long a worker is silent although it could have answered."""
 
+    silence = 0.0
+    _heard = _condemned = False
+    _seen: Look | None = None
+    _first: Look | None = None
+    _accused: Hang | None = None
+
     def __init__(
         self,
         pid: int,
@@ -260,15 +254,8 @@ class Watch:
         self._limit = limit
         self._look = look
         self._checked = now
-        self._heard = False
-        self._seen: Look | None = None
-        self._first: Look | None = None
-        self._accused: Hang | None = None
-        self._condemned = False
-        self.silence = 0.0
 
     def hear(self) -> None:
-        """The worker has answered."""
         self._heard = True
 
     def check(self, now: float) -> Hang | None:
@@ -369,14 +356,14 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 class _Guarding:
     """Listens to its worker, tells a witness when that does not answer, and ends what it leaves behind."""
 
+    _heard = b""
+    _watch: Watch | None = None
+    _witness: subprocess.Popen[bytes] | None = None
+
     def __init__(self) -> None:
-        self._heard = b""
         self._groups: dict[int, str] = {}
         self._pid = os.getppid()
-        self._watch: Watch | None = None
-        self._kills = False
         self._words: dict[str, Any] = {}
-        self._witness: subprocess.Popen[bytes] | None = None
 
     def run(self) -> None:
         """Until the worker ends: that closes our input, and nothing else is sure to happen after a kill."""
@@ -399,12 +386,10 @@ class _Guarding:
             if self._watch is not None:
                 self._watch.hear()
         elif word == "w":
-            self._words = json.loads(rest)
-            self._kills = self._words["kills"]
-            box, limit = Box(self._words["box"]), self._words["limit"]
-            signals = self._words["signals"]
-            count = (lambda: os.fstat(signals).st_size) if signals >= 0 else (lambda: 0)
-            self._watch = Watch(self._pid, box, limit, time.monotonic(), signals=count)
+            self._words = words = json.loads(rest)
+            count = (lambda: os.fstat(words["signals"]).st_size) if words["signals"] >= 0 else (lambda: 0)
+            box = Box(words["box"])
+            self._watch = Watch(self._pid, box, words["limit"], time.monotonic(), signals=count)
         else:
             group, _, tag = rest.partition(" ")
             self._groups.pop(int(group), None)
@@ -413,7 +398,8 @@ class _Guarding:
 
     def _tell(self, found: Hang) -> None:
         """A process of its own speaks with the store: this one stays small."""
-        words = {**found._asdict(), "pid": self._pid, "killed": found.event == "hung" and self._kills}
+        killed = found.event == "hung" and self._words["kills"]
+        words = {**found._asdict(), "pid": self._pid, "killed": killed}
         try:
             if self._witness is None:
                 self._witness = subprocess.Popen(
@@ -424,7 +410,7 @@ class _Guarding:
         except OSError as error:
             text = f"windlass: worker {self._pid} did not answer for {found.seconds:.0f} s ({error})\n"
             os.write(2, f"{text}{found.stacks}\n".encode())
-        if words["killed"]:
+        if killed:
             # With process 1 of a container everything in it ends, the witness included.
             if self._witness is not None and self._witness.stdout is not None and self._words["url"]:
                 select.select([self._witness.stdout], [], [], _CONFIRM_SECONDS)

@@ -24,7 +24,7 @@ from windlass.loop import Loop
 from windlass.outcome import hung
 from windlass.store.store import Store
 from windlass.worker import watch
-from windlass.worker.run import Run
+from windlass.worker.run import Env, Run
 from windlass.worker.watch import Box, Hang, Job, new_box, note_signals
 
 log = logging.getLogger("windlass.worker")
@@ -62,7 +62,6 @@ class Guard:
             self._say(f"+{group} {tag}\n")
 
     def remove(self, group: int) -> None:
-        """The group is gone; its number may be given to others."""
         if self._owner != os.getpid():
             return
         with self._lock:
@@ -88,7 +87,6 @@ class Guard:
                     before.wait()
 
     def tick(self) -> None:
-        """This worker answers."""
         with self._lock:
             if self._owner == os.getpid() and self._process is not None:
                 self._say(".\n")
@@ -184,20 +182,12 @@ EMBEDDED = Watched()
 class Liveness:
     """What a watching process knows of this worker: that it ticks, and which job runs on which thread."""
 
-    def __init__(
-        self,
-        store: Store,
-        guard: Guard,
-        limit: timedelta | None,
-        watched: Watched,
-        *,
-        clock: Clock,
-    ) -> None:
-        self._store = store
+    def __init__(self, env: Env, guard: Guard, watched: Watched) -> None:
+        self._store = env.store
+        self._clock = env.clock
+        self._limit = env.config.hang_limit if _DEBUGGER not in sys.modules else None
         self._guard = guard
-        self._limit = limit if _DEBUGGER not in sys.modules else None
         self._watched = watched
-        self._clock = clock
         self.box: Box | None = None
         self._ticked = 0.0
         self._hung: tuple[float, float] | None = None
@@ -218,33 +208,17 @@ class Liveness:
             self._loop.start()
 
     def end(self) -> None:
-        """Promise nothing any more."""
         self._loop.stop(0.0)
         if self.box is not None:
             self.box.disarm()
 
-    def enter(self, run: Run) -> int:
-        """A run begins on this thread; answers what `leave` needs."""
-        box, lease = self.box, run.lease
-        if box is None:
-            return -1
-        name = getattr(run.handler.function, "__name__", "")
-        return box.enter(Job(threading.get_native_id(), lease.job.seq, lease.id, lease.token, name))
-
-    def leave(self, slot: int) -> None:
-        """The run has ended."""
-        if self.box is not None:
-            self.box.leave(slot)
-
     @property
     def trouble(self) -> str:
-        """Whether it lately did not answer for longer than the limit."""
         if self._hung is None or self._clock.monotonic() - self._hung[0] > _RED_SECONDS:
             return ""
         return f"did not answer for {self._hung[1]:.0f} s: worker.hung in the log tells where"
 
     def tick(self) -> None:
-        """Tell the guard that this process answers."""
         if self.box is None:
             self._open()
         self._guard.tick()
@@ -254,14 +228,15 @@ class Liveness:
         watched = self._watched
         box = Box(new_box() if watched.box is None else watched.box)
         if watched.box is None:
-            words = {
-                "limit": self._seconds,
-                "kills": watched.expendable,
-                "url": self._address(),
-                "log_json": watched.log_json,
-            }
-            signals = note_signals() if watched.expendable and _is_main() else -1
-            self._guard.watch(box.fd, signals, words)
+            url: str | None = None
+            # A store in memory has no second connection.
+            with contextlib.suppress(WindlassError):
+                url = self._store.shared_address()
+            kills = watched.expendable
+            words = {"limit": self._seconds, "kills": kills, "url": url, "log_json": watched.log_json}
+            # Only the main thread may say where signals are noted.
+            main = threading.current_thread() is threading.main_thread()
+            self._guard.watch(box.fd, note_signals() if kills and main else -1, words)
         box.arm()
         self.box, self._ticked = box, self._clock.monotonic()
 
@@ -279,16 +254,11 @@ class Liveness:
     def _seconds(self) -> float:
         return 0.0 if self._limit is None else self._limit.total_seconds()
 
-    def _address(self) -> str | None:
-        """A store in memory has no second connection."""
-        with contextlib.suppress(WindlassError):
-            return self._store.shared_address()
-        return None
 
-
-def _is_main() -> bool:
-    """Only the main thread may say where signals are noted."""
-    return threading.current_thread() is threading.main_thread()
+def watched_job(run: Run) -> Job:
+    """What a watching process should know of a run that begins on this thread."""
+    name, lease = getattr(run.handler.function, "__name__", ""), run.lease
+    return Job(threading.get_native_id(), lease.job.seq, lease.id, lease.token, name)
 
 
 _IDLE = timedelta(hours=1)
@@ -319,12 +289,10 @@ class Notes:
         self.loop = Loop("hangs", self.tick, every=_IDLE)
 
     def note(self, found: Hang) -> None:
-        """Write it soon; never waits."""
         self._found.append(found)
         self.loop.wake()
 
     def tick(self) -> None:
-        """Write what was found."""
         while self._found:
             found = self._found[0]
             hang = None if found.event == "answers" else hung(found.seconds, found.stacks)

@@ -25,7 +25,7 @@ from windlass.wakeup import Wakeup
 from windlass.worker.coroutines import Coroutines
 from windlass.worker.health import Health, examine
 from windlass.worker.parts import Parts
-from windlass.worker.shutdown import Leftovers, Remaining, Shutdown
+from windlass.worker.shutdown import Ended, Leftovers, Remaining, Shutdown
 from windlass.worker.watchdog import EMBEDDED, Watched
 
 log = logging.getLogger("windlass.worker")
@@ -38,6 +38,12 @@ _DEAF_SECONDS = 0.5
 class Worker:
     """Claims jobs and runs them, in this process, until stopped."""
 
+    # Whether `start` has come to its end.
+    begun = False
+    # A signal asked it to stop; an operator asked it to drain; or only a new process helps.
+    _asked = _drained = _retired = False
+    _leave_at = math.inf
+
     def __init__(
         self,
         store: Store,
@@ -48,35 +54,27 @@ class Worker:
         clock: Clock | None = None,
         watched: Watched = EMBEDDED,
     ) -> None:
-        self._store = store
         self._wakeup = wakeup
         self._registry = registry
-        self._config = config or WorkerConfig()
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._phase: Literal["new", "working", "stopped"] = "new"
         # A SimpleQueue may be put to within a signal's handler. An Event may not: its lock could be held by
         # the very code that the signal interrupts.
         self._bell: SimpleQueue[None] = SimpleQueue()
-        self._asked = False
-        # An operator asked it to drain; or only a new process helps. Either way it leaves when it is idle.
-        self._drained = False
-        self._retired = False
-        self._leave_at = math.inf
         self._process = os.getpid()
-        # Whether `start` has come to its end; and whether the stop has begun.
-        self.begun = False
+        # Whether the stop has begun.
         self.stopping = threading.Event()
         self.parts = Parts(
             store,
             wakeup,
             registry,
-            self._config,
+            config or WorkerConfig(),
             clock=self._clock,
             asked_to_drain=self._leave_by_request,
             watched=watched,
         )
-        self._shutdown = Shutdown(self.parts, store, self._config, clock=self._clock)
+        self._shutdown = Shutdown(self.parts)
 
     @property
     def id(self) -> str:
@@ -105,7 +103,7 @@ class Worker:
 
     def health(self) -> Health:
         """Whether it is well; asks nobody."""
-        return examine(self.parts, self._clock, begun=self.begun)
+        return examine(self.parts, begun=self.begun)
 
     def start(self) -> None:
         """Enter the fleet and begin to claim."""
@@ -114,8 +112,8 @@ class Worker:
             if self._phase != "new":
                 raise RuntimeError("a Worker cannot be restarted; create a new one")
             self._phase = "working"
-        check_ready(parts.handlers.values(), self._store.types(), ring)
-        parts.publisher.publish()
+        check_ready(parts.handlers.values(), parts.env.store.types(), ring)
+        parts.publish()
         if parts.needs_loop or hooks_need_loop((*registry.on_start, *registry.on_stop)):
             parts.runner.coroutines.open()
         try:
@@ -153,12 +151,10 @@ class Worker:
         What is scheduled or waits for a retry is counted, not waited for.
         """
         self.start()
-        leftovers = Leftovers(self._store, self.parts)
-        ended: Literal["empty", "signal", "drained"] = "empty"
+        leftovers = Leftovers(self.parts)
         while not (over := self._over()) and not leftovers.done():
             self._pause(_LOOK_SECONDS)
-        if over:
-            ended = "signal" if self._asked else "drained"
+        ended: Ended = "empty" if not over else "signal" if self._asked else "drained"
         self._prune()
         self.stop()
         return leftovers.remaining(ended)
@@ -268,35 +264,16 @@ def hooks_need_loop(hooks: Hooks) -> bool:
 def check_ready(handlers: Iterable[Handler], known: Mapping[str, TypeInfo], ring: Callable[[], Ring]) -> None:
     """Refuse to start without a key or a step of an upgrade; warn of payloads that nobody upgrades."""
     for handler in handlers:
-        _check_steps(handler)
-        _check_key(handler, ring)
-        _warn_of_older(handler, known.get(handler.name))
-
-
-def _check_steps(handler: Handler) -> None:
-    missing = handler.upgrades.missing()
-    if missing:
-        steps = ", ".join(f"upgrade(from_version={version})" for version in missing)
-        allowed = f"without a gap up to version {handler.version}: {steps} is missing"
-        raise must_be(f"the upgrades of {handler.name}", "a gap", allowed)
-
-
-def _check_key(handler: Handler, ring: Callable[[], Ring]) -> None:
-    if handler.encrypt and not ring():
-        allowed = f"given: the type {handler.name} encrypts {', '.join(handler.encrypt)}"
-        raise must_be("encryption_keys (WINDLASS_ENCRYPTION_KEYS)", "none", allowed)
-
-
-def _warn_of_older(handler: Handler, known: TypeInfo | None) -> None:
-    """The store has seen an older version, of which jobs may wait or lie among the dead letters."""
-    if known is None or handler.upgrades.covers(known.schema_version):
-        return
-    log.warning(
-        "type.upgrade_missing",
-        extra={
-            "type": handler.name,
-            "from_version": known.schema_version,
-            "version": handler.version,
-            "note": "older payloads run only if they fit as they are",
-        },
-    )
+        if missing := handler.upgrades.missing():
+            steps = ", ".join(f"upgrade(from_version={version})" for version in missing)
+            allowed = f"without a gap up to version {handler.version}: {steps} is missing"
+            raise must_be(f"the upgrades of {handler.name}", "a gap", allowed)
+        if handler.encrypt and not ring():
+            allowed = f"given: the type {handler.name} encrypts {', '.join(handler.encrypt)}"
+            raise must_be("encryption_keys (WINDLASS_ENCRYPTION_KEYS)", "none", allowed)
+        before = known.get(handler.name)
+        if before is not None and not handler.upgrades.covers(before.schema_version):
+            # The store has seen an older version, of which jobs may wait or lie among the dead letters.
+            fields = {"from_version": before.schema_version, "version": handler.version}
+            note = "older payloads run only if they fit as they are"
+            log.warning("type.upgrade_missing", extra={"type": handler.name, **fields, "note": note})

@@ -13,7 +13,7 @@ import msgspec
 from windlass.checks import check_moment
 from windlass.clock import END_OF_TIME, SystemClock, from_micros, span, to_micros
 from windlass.errors import KeyConflict, LeaseLost, Refused, StoreBusy, must_be
-from windlass.job import JobState, Request
+from windlass.job import Job, JobState, Request
 from windlass.store import chains, keys, limits, oncall, rows
 from windlass.store.engine import Enqueued, Unstorable
 from windlass.store.keys import existing, found, of_batch
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import timedelta
 
-    from windlass.job import Job, Lease, NewJob
+    from windlass.job import Lease, NewJob
     from windlass.store.engine import Settlement
     from windlass.store.postgres.session import PostgresTx
 
@@ -271,12 +271,12 @@ def _jobs(tx: PostgresTx, ids: Sequence[str]) -> dict[str, Job]:
     """Jobs by id. First the live ones: a job only ever moves from there to the archive."""
     if not ids:
         return {}
-    found = {row["id"]: rows.shown_job(row) for row in tx.rows("by_ids", ids=words(ids))}
+    found = {row["id"]: rows.read(Job, row) for row in tx.rows("by_ids", ids=words(ids))}
     return _ended(tx, [job_id for job_id in ids if job_id not in found]) | found
 
 
 def _ended(tx: PostgresTx, ids: Sequence[str]) -> dict[str, Job]:
-    return {row["id"]: rows.ended_job(row) for row in tx.rows("by_ids_ended", ids=words(ids))}
+    return {row["id"]: rows.read(Job, row) for row in tx.rows("by_ids_ended", ids=words(ids))}
 
 
 def _created(new: NewJob) -> Enqueued:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import stat
 import struct
 import sys
-from time import monotonic
+from collections.abc import Callable, Iterator
 
 from windlass.errors import StoreMismatch, StoreUnavailable
 from windlass.store.sqlite.library import sqlite3
@@ -26,13 +27,26 @@ PAGE_SIZE, HEADER_MARK, FRAME_MARK, MARK_SIZE = 8, 16, 8, 8
 # The bytes of a database that each of its connections locks, and how many they are.
 _SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510
 _TRIES = 3
-_CLOSED = -1
-# Longer than what any file system takes for one moment.
-_SETTLE_SECONDS = 3.0
 # What of a store's mode the files beside it take over: who may read and write.
 _SHARED_BITS = 0o666
 # A link with the name of a lock file could lead anywhere.
 NO_LINK: int = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+
+
+@contextlib.contextmanager
+def or_close(close: Callable[[], object]) -> Iterator[None]:
+    """Nothing stays open behind a failed opening."""
+    try:
+        yield
+    except BaseException:  # wall: the error goes on
+        close()
+        raise
+
+
+def free_name(path: str, suffix: str) -> str:
+    """The first of such names with a number behind it that no file has."""
+    names = (f"{path}{suffix}-{number}" for number in itertools.count(1))
+    return next(name for name in names if not os.path.lexists(name))
 
 
 def size_of(path: str) -> int:
@@ -41,43 +55,6 @@ def size_of(path: str) -> int:
         return os.stat(path).st_size  # noqa: PTH116 - every commit may come here
     except OSError:
         return 0
-
-
-class Folder:
-    """A folder whose names may change: made, moved or removed files."""
-
-    def __init__(self, path: str | None = None) -> None:
-        self._file = _CLOSED
-        if path is not None:
-            # Not every system opens folders: then each look is at the files themselves.
-            with contextlib.suppress(OSError):
-                self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        # The time of the last change, if the files were looked at well after it.
-        self.known = _CLOSED
-        self._seen = _CLOSED
-        self._settled = 0.0
-
-    def changed(self) -> int | None:
-        """When a name was last changed; None if the folder is not open."""
-        try:
-            return os.fstat(self._file).st_mtime_ns
-        except OSError:
-            return None
-
-    def note(self, changed: int | None) -> None:
-        """After a look at the files. A later change can have the same time, so one look is not enough."""
-        if changed is None:
-            return
-        if changed != self._seen:
-            self._seen, self._settled = changed, monotonic() + _SETTLE_SECONDS
-        elif monotonic() >= self._settled:
-            self.known = changed
-
-    def close(self) -> None:
-        """Another thread that looks meanwhile finds it closed, or a time that it does not know."""
-        file, self._file = self._file, _CLOSED
-        if file != _CLOSED:
-            os.close(file)
 
 
 def refuse_emptied(path: str) -> None:

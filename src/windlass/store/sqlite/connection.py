@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import msgspec
+
 from windlass.errors import StoreBusy, StoreError, StoreMismatch, StoreUnavailable
 from windlass.store import statements as texts
 from windlass.store.engine import Unstorable
@@ -72,14 +74,11 @@ def open_connection(
             cached_statements=cached,
             factory=kind,
         )
-        try:
+        with beside.or_close(connection.close):
             connection.main, connection.generation = None, 0
             connection.row_factory = sqlite3.Row
             for pragma in _PRAGMAS:
                 connection.execute(f"pragma {pragma}")
-        except BaseException:  # wall: nothing stays open behind a failed opening; the error goes on
-            connection.close()
-            raise
     return connection
 
 
@@ -151,20 +150,12 @@ def _why_not(path: str) -> str:
     return "this user may not write it or its directory"
 
 
-class SqliteTx:
+class SqliteTx(msgspec.Struct, gc=False):
     """One transaction on one connection."""
 
-    __slots__ = ("_connection", "_statements", "now")
-
-    def __init__(self, connection: sqlite3.Connection, statements: Mapping[str, str], now: int) -> None:
-        self._connection = connection
-        self._statements = statements
-        self.now = now
-
-    @property
-    def generation(self) -> int:
-        """Which file of the store this is; 0 on a connection of the caller's own."""
-        return self._connection.generation if isinstance(self._connection, Connection) else 0
+    connection: sqlite3.Connection
+    _statements: Mapping[str, str]
+    now: int
 
     @property
     def given(self) -> int:
@@ -207,17 +198,15 @@ class SqliteTx:
     def search(
         self, statements: Sequence[str], clauses: str, values: Mapping[str, object], *, oldest: bool = False
     ) -> Sequence[Row]:
-        found, order = self._together(statements, clauses), "asc" if oldest else "desc"
-        return self._run(f"{found} order by seq {order} limit :limit", values).fetchall()
+        found = [self._statements[name].replace(_MARK, clauses) for name in statements]
+        order = "asc" if oldest else "desc"
+        return self._run(f"{' union all '.join(found)} order by seq {order} limit :limit", values).fetchall()
 
     def count(self, statements: Sequence[str], clauses: str, values: Mapping[str, object]) -> int:
-        found = self._together(statements, clauses)
+        found = " union all ".join(self._statements[name].replace(_MARK, clauses) for name in statements)
         # Statements and clauses are our own texts; every value is bound.
         [row] = self._run(f"select count(*) from ({found} limit :limit)", values)  # noqa: S608
         return int(row[0])
-
-    def _together(self, statements: Sequence[str], clauses: str) -> str:
-        return " union all ".join(self._statements[name].replace(_MARK, clauses) for name in statements)
 
     def field(self, name: str) -> str:
         return f"json_extract(error, '$.{name}')"
@@ -238,22 +227,22 @@ class SqliteTx:
 
     @contextmanager
     def part(self) -> Iterator[None]:
-        self._connection.execute("savepoint part")
+        self.connection.execute("savepoint part")
         try:
             yield
         except BaseException:  # wall: the part is undone; the error goes on
             # An error such as a full disk has ended the whole transaction, and with it the savepoint.
-            if self._connection.in_transaction:
-                self._connection.execute("rollback to part")
-                self._connection.execute("release part")
+            if self.connection.in_transaction:
+                self.connection.execute("rollback to part")
+                self.connection.execute("release part")
             raise
-        self._connection.execute("release part")
+        self.connection.execute("release part")
 
     def _run(self, text: str, values: Mapping[str, Any] | Sequence[object]) -> sqlite3.Cursor:
         try:
-            return self._connection.execute(text, values)
+            return self.connection.execute(text, values)
         except _DATA_ERRORS as error:
-            if sealed := seal.refusal(self._connection, error):
+            if sealed := seal.refusal(self.connection, error):
                 raise sealed from error
             raise Unstorable(str(error)) from error
 

@@ -7,25 +7,20 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Self, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, closing, contextmanager, suppress
+from datetime import timedelta
+from typing import Any, Self, cast
 
-from windlass.clock import SystemClock
+from windlass.clock import Clock, SystemClock
 from windlass.errors import Refused, StoreBusy, TransactionTooLong, must_be
-from windlass.store.bridge import across_block
+from windlass.store.bridge import Bridge, across_block
+from windlass.store.engine import Settlement
 from windlass.store.sqlite import hot, schema, storefile
 from windlass.store.sqlite.connection import MEMORY, Connection, SqliteTx, explain
 from windlass.store.sqlite.library import has_wal_reset_bug, sqlite3
 from windlass.store.sqlite.storefile import StoreFile
 from windlass.store.statements import load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from datetime import timedelta
-
-    from windlass.clock import Clock
-    from windlass.store.bridge import Bridge
-    from windlass.store.engine import Settlement
 
 
 class AsyncGuest:
@@ -36,32 +31,16 @@ class AsyncGuest:
         # It speaks through Python's own library: two of them in one process do not see each other's locks.
         if not theirs or sqlite3.Connection.__module__ != "sqlite3":
             raise must_be("connection", connection, ALLOWED_ASYNC)
-        self._connection = connection
+        self.connection = connection
         self._bridge = bridge
 
     @property
     def in_transaction(self) -> bool:
-        return bool(self._connection.in_transaction)
-
-    @property
-    def row_factory(self) -> Any:
-        return self._connection.row_factory
-
-    @row_factory.setter
-    def row_factory(self, factory: Any) -> None:
-        self._connection.row_factory = factory
-
-    @property
-    def text_factory(self) -> Any:
-        return self._connection.text_factory
-
-    @text_factory.setter
-    def text_factory(self, factory: Any) -> None:
-        self._connection.text_factory = factory
+        return bool(self.connection.in_transaction)
 
     def execute(self, text: str, values: Mapping[str, object] | Sequence[object] = ()) -> _Answer:
         async def run() -> _Answer:
-            async with self._connection.execute(text, values) as cursor:
+            async with self.connection.execute(text, values) as cursor:
                 return _Answer(list(await cursor.fetchall()), cursor.rowcount)
 
         return self._bridge.wait(run())
@@ -100,9 +79,13 @@ def guest_transaction(
 
     `prepare` is called in the transaction before anything of ours is read or written.
     """
-    _check_usable(guest)
-    factories = guest.row_factory, guest.text_factory
-    guest.row_factory, guest.text_factory = sqlite3.Row, str
+    try:
+        guest.execute("select 1")
+    except sqlite3.ProgrammingError as error:
+        raise must_be("connection", guest, f"open, and used in the thread that made it ({error})") from None
+    theirs = guest.connection if isinstance(guest, AsyncGuest) else guest
+    factories = theirs.row_factory, theirs.text_factory
+    theirs.row_factory, theirs.text_factory = sqlite3.Row, str
     try:
         _check_file(guest, path)
         if has_wal_reset_bug():
@@ -125,11 +108,11 @@ def guest_transaction(
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY_SNAPSHOT:
             raise StoreBusy(
                 f"the caller's transaction on {path} began with a read and others have written since: "
-                "begin immediate first, then read and enqueue",
+                "begin immediate first, then read and enqueue"
             ) from error
         raise failure from error
     finally:
-        guest.row_factory, guest.text_factory = factories
+        theirs.row_factory, theirs.text_factory = factories
 
 
 def checked(connection: object) -> sqlite3.Connection:
@@ -137,13 +120,6 @@ def checked(connection: object) -> sqlite3.Connection:
     if not isinstance(connection, sqlite3.Connection):
         raise must_be("connection", connection, ALLOWED)
     return connection
-
-
-def _check_usable(guest: Guest) -> None:
-    try:
-        guest.execute("select 1")
-    except sqlite3.ProgrammingError as error:
-        raise must_be("connection", guest, f"open, and used in the thread that made it ({error})") from None
 
 
 def _check_file(guest: Guest, path: str) -> None:
@@ -171,38 +147,50 @@ class HandlerConnection(Connection):
 
 def open_handlers(path: str, *, patience: float) -> Handlers:
     """For a process that has no store of its own open."""
-    return Handlers(lambda: _adopted(path), load(schema.DIALECT), SystemClock(), patience=patience)
-
-
-def _adopted(path: str) -> StoreFile:
-    """The file as it is now: that the job is still in it is what its lease's token decides."""
-    file = StoreFile(path)
-    file.adopt()
-    return file
+    # The file as it is now: that the job is still in it is what its lease's token decides.
+    return Handlers(lambda: StoreFile(path).adopt(), load(schema.DIALECT), SystemClock(), patience=patience)
 
 
 class Handlers:
     """Gives handlers their transactions; one connection each, gone with it."""
 
     def __init__(
-        self,
-        file: Callable[[], StoreFile],
-        statements: Mapping[str, str],
-        clock: Clock,
-        *,
-        patience: float,
+        self, file: Callable[[], StoreFile], statements: Mapping[str, str], clock: Clock, *, patience: float
     ) -> None:
         self._file = file
         self._statements = statements
         self._clock = clock
         self._patience = patience
 
+    @contextmanager
     def transaction(
         self, completion: Callable[[], Settlement], *, within: timedelta
-    ) -> AbstractContextManager[Any]:
+    ) -> Iterator[sqlite3.Connection]:
         """A transaction that commits with the job's completion, or not at all."""
-        patience = min(self._patience, within.total_seconds())
-        return handler_transaction(self._file(), self._statements, self._clock, completion, patience=patience)
+        file = self._file()
+        path = file.path
+        if path == MEMORY:
+            raise Refused("a store in memory has no second connection; ctx.transaction() needs a file")
+        turn = storefile.our_turn(path, min(self._patience, within.total_seconds()))
+        try:
+            # Not cached: each statement is looked at anew, also after the time was over.
+            with (
+                closing(file.connect(HandlerConnection, cached=0)) as connection,
+                _Watch(connection, path, LONGEST_SECONDS, let_go=turn.give) as watch,
+            ):
+                yield connection
+                watch.ours()
+                hot.complete(SqliteTx(connection, self._statements, self._clock.micros()), completion())
+                file.check(connection)
+                connection.execute("commit")
+                file.check_kept(connection)
+        except sqlite3.OperationalError as error:
+            failure = explain(error, path)
+            if isinstance(failure, StoreBusy):
+                raise failure from error
+            raise
+        finally:
+            turn.close()
 
     def transaction_async(
         self, completion: Callable[[], Settlement], *, within: timedelta
@@ -212,50 +200,6 @@ class Handlers:
 
     def close(self) -> None:
         """Nothing is kept between transactions."""
-
-
-@contextmanager
-def handler_transaction(
-    file: StoreFile,
-    statements: Mapping[str, str],
-    clock: Clock,
-    completion: Callable[[], Settlement],
-    *,
-    patience: float,
-    longest: float = LONGEST_SECONDS,
-) -> Iterator[sqlite3.Connection]:
-    """A transaction that commits with the job's completion, or not at all."""
-    path = file.path
-    if path == MEMORY:
-        raise Refused("a store in memory has no second connection; ctx.transaction() needs a file")
-    turn = storefile.turn_for(path)
-    try:
-        if not turn.take_within(patience):
-            who = storefile.describe(storefile.holder(path))
-            raise StoreBusy(f"{who} has held the write lock of {path} for {patience:g} s; try again")
-        # Not cached: each statement is looked at anew, also after the time was over.
-        connection = file.connect(HandlerConnection, cached=0)
-        try:
-            with _Watch(connection, path, longest, let_go=turn.give) as watch:
-                yield connection
-                watch.ours()
-                tx = SqliteTx(connection, statements, clock.micros())
-                hot.complete(tx, completion())
-                file.check(connection)
-                connection.execute("commit")
-                file.check_kept(connection)
-        finally:
-            connection.close()
-    except sqlite3.OperationalError as error:
-        if _is_locked(error):
-            raise explain(error, path) from error
-        raise
-    finally:
-        turn.close()
-
-
-def _is_locked(error: sqlite3.OperationalError) -> bool:
-    return isinstance(explain(error, ""), StoreBusy)
 
 
 class _Watch:

@@ -7,30 +7,23 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from windlass.clock import span
 from windlass.errors import StoreBusy, StoreMismatch, StoreUnavailable, must_be
 from windlass.store import chains, migration, rows, upkeep
+from windlass.store.engine import Row, Tx
+from windlass.store.migration import Migration, Schema
 from windlass.store.oncall import DatabaseHealth, DatabaseSetting, TableHealth
 from windlass.store.sqlite import beside, schema, seal, storefile
-from windlass.store.sqlite.connection import MEMORY, open_connection, translated
+from windlass.store.sqlite.connection import MEMORY, SqliteTx, open_connection, translated
 from windlass.store.sqlite.library import has_wal_reset_bug, sqlite3, version_text
-from windlass.store.sqlite.storefile import real_path
-from windlass.store.upkeep import Restored, StoreStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from windlass.store.engine import Row, Tx
-    from windlass.store.migration import Migration, Schema
-    from windlass.store.sqlite.connection import SqliteTx
-    from windlass.store.sqlite.storefile import StoreFile
-    from windlass.store.upkeep import Retention
-
+from windlass.store.sqlite.storefile import StoreFile, real_path
+from windlass.store.upkeep import Restored, Retention, StoreStatus
 
 _MOST_COUNTED = 1_000_000
 # A page that is looked at must not wait for a count.
@@ -61,7 +54,7 @@ def status(
         version=version_text(),
         schema=found.number or 0,
         newest_schema=found.newest,
-        size_bytes=_size(path),
+        size_bytes=beside.size_of(path) + beside.size_of(path + "-wal"),
         live=sizes["live"],
         archived=sizes["archived"],
         moved_to=moved["place"] if moved else None,
@@ -93,7 +86,7 @@ def database(
             for name, allowed in _SETTINGS.items()
         ],
         notes=list(found.notes),
-        wal_bytes=_wal_bytes(path),
+        wal_bytes=beside.size_of(path + "-wal"),
         free_bytes=pages["page_size"] * pages["freelist_count"],
         disk_free_bytes=room,
     )
@@ -102,11 +95,6 @@ def database(
 def _pragma(connection: sqlite3.Connection, name: str) -> Any:
     # Our own names only.
     return connection.execute(f"pragma {name}").fetchone()[0]
-
-
-def _wal_bytes(path: str) -> int:
-    wal = Path(path + "-wal")
-    return wal.stat().st_size if path != MEMORY and wal.exists() else 0
 
 
 def backup(source: StoreFile, path: str) -> None:
@@ -151,13 +139,6 @@ def _free_pages(tx: Tx) -> int:
     return int(row["freelist_count"])
 
 
-def _size(path: str) -> int:
-    if path == MEMORY:
-        return 0
-    files = (Path(path + suffix) for suffix in ("", "-wal"))
-    return sum(file.stat().st_size for file in files if file.exists())
-
-
 def _notes(path: str) -> list[str]:
     notes = []
     if has_wal_reset_bug():
@@ -166,7 +147,7 @@ def _notes(path: str) -> list[str]:
             "lets that happen on its own connections, but other programs that write to this file must set "
             "wal_autocheckpoint=0, or use SQLite 3.51.3 or newer (`pip install windlass[sqlite]`)"
         )
-    if path != MEMORY and (mode := _mode(path)) & _OTHERS:
+    if path != MEMORY and (mode := stat.S_IMODE(Path(path).stat().st_mode)) & _OTHERS:
         notes.append(
             f"every user of this machine can read {path} (mode {mode:04o}), and so block its writes: "
             f"run `chmod 600 {path}` (or 660 to share it with a group), then restart what uses it"
@@ -176,10 +157,6 @@ def _notes(path: str) -> list[str]:
     return notes
 
 
-def _mode(path: str) -> int:
-    return stat.S_IMODE(Path(path).stat().st_mode)
-
-
 def _file_system(path: str) -> str | None:
     """The kind of file system that a path lies on, if the system tells."""
     try:
@@ -187,13 +164,12 @@ def _file_system(path: str) -> str | None:
     except OSError:
         return None
     real = os.path.realpath(path)
-    found, longest = None, -1
-    for mount in mounts:
-        _, place, kind, *_ = mount.split()
-        inside = place in ("/", real) or real.startswith(place + "/")
-        if inside and len(place) > longest:
-            found, longest = kind, len(place)
-    return found
+    inside = [
+        (len(place), kind)
+        for _, place, kind, *_ in map(str.split, mounts)
+        if place in ("/", real) or real.startswith(place + "/")
+    ]
+    return max(inside, key=itemgetter(0))[1] if inside else None
 
 
 def prune(tx: SqliteTx, keep: Retention, limit: int, by: str) -> int:
@@ -229,10 +205,8 @@ def restore(store: str, backup: str, *, patience: float) -> Restored:
     os.close(number)
     try:
         found = _copy(source, copy)
-        like = path if os.path.exists(path) else None  # noqa: PTH110 - plain names throughout
-        os.chmod(copy, _PRIVATE)  # noqa: PTH101
-        if like is not None:
-            beside.same_mode(copy, like)
+        os.chmod(copy, _PRIVATE)  # noqa: PTH101 - plain names throughout
+        beside.same_mode(copy, path)
         with closing(storefile.our_turn(path, patience)) as turn, _nobody_else(path):
             kept = _swap(copy, path)
             if isinstance(turn, storefile.Turn):
@@ -259,7 +233,7 @@ def _copy(source: str, copy: str) -> Schema:
     known = migration.load(schema.DIALECT)
     mode = "rw" if os.access(source, os.W_OK) else "ro"
     with closing(open_connection(source, mode=mode)) as connection, translated(source):
-        if not schema.is_there(connection):
+        if not schema.says(connection, "has_schema"):
             raise StoreMismatch(f"{source} is no backup of a Windlass store: it has no Windlass tables")
         found = schema.look(connection, known)
         migration.check_known(found, source)
@@ -314,8 +288,7 @@ def _swap(copy: str, path: str) -> str | None:
     """Put the copy at the path; where the file is that was there before."""
     kept = None
     if os.path.exists(path):  # noqa: PTH110
-        names = (f"{path}.before-restore-{number}" for number in range(1, 1_000_000))
-        kept = next(name for name in names if not os.path.lexists(name))
+        kept = beside.free_name(path, ".before-restore")
         os.link(path, kept)
         # What of the log could not be written into a damaged file stays with that file.
         for suffix in ("-wal", "-shm"):
@@ -335,12 +308,5 @@ def _told(path: str, backup: str, kept: str | None, found: Schema) -> Restored:
         tx = schema.transaction(connection)
         counts = tx.row("restored")
         assert counts is not None  # noqa: S101 - an aggregate has a row
-        return Restored(
-            path=path,
-            backup=backup,
-            kept=kept,
-            live=counts["live"],
-            running=counts["running"],
-            archived=counts["archived"],
-            pending=found.pending,
-        )
+        told = {"path": path, "backup": backup, "kept": kept, "pending": found.pending}
+        return rows.read(Restored, counts, **told)

@@ -25,7 +25,7 @@ def require_version() -> None:
     if sqlite3.sqlite_version_info < _OLDEST:
         raise StoreMismatch(
             f"SQLite {version_text()} is too old: Windlass needs 3.37 or newer; "
-            "`pip install windlass[sqlite]` brings a new one",
+            "`pip install windlass[sqlite]` brings a new one"
         )
 
 

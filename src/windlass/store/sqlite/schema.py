@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from windlass.clock import SystemClock
+from windlass.clock import Clock, SystemClock
 from windlass.errors import StoreMismatch, StoreUnavailable
 from windlass.store import migration, statements
+from windlass.store.migration import Migration, Schema
 from windlass.store.sqlite import beside
 from windlass.store.sqlite.connection import MEMORY, SqliteTx, translated
 from windlass.store.sqlite.library import sqlite3
 from windlass.store.sqlite.storefile import StoreFile, our_turn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    from windlass.clock import Clock
-    from windlass.store.migration import Migration, Schema
-
 
 DIALECT = "sqlite"
 
@@ -30,14 +24,9 @@ def look(connection: sqlite3.Connection, known: Sequence[Migration]) -> Schema:
     return migration.compare(_applied(connection), known)
 
 
-def is_there(connection: sqlite3.Connection) -> bool:
-    """Whether the file has tables of ours."""
-    return _says(connection, "has_schema")
-
-
 def prepare(connection: sqlite3.Connection, path: str, clock: Clock, known: Sequence[Migration]) -> None:
     """Bring a new file up to the newest schema; refuse one that this code must not touch."""
-    if is_there(connection):
+    if says(connection, "has_schema"):
         migration.check(look(connection, known), path)
     else:
         bring_up(connection, path, clock, known)
@@ -45,7 +34,7 @@ def prepare(connection: sqlite3.Connection, path: str, clock: Clock, known: Sequ
 
 def add_within(connection: sqlite3.Connection, clock: Clock, known: Sequence[Migration]) -> None:
     """Add our tables to a file without them as a part of the caller's transaction, to commit with it."""
-    if not is_there(connection):
+    if not says(connection, "has_schema"):
         for each in known:
             _at_once(connection, each, clock, lambda _: None)
 
@@ -61,20 +50,16 @@ def bring_up(
     found = look(connection, known)
     migration.check_known(found, path)
     if found.number is None:
-        _set_up(connection, path)
+        # That room is given back can only be chosen while a file is new.
+        if says(connection, "is_empty"):
+            connection.execute("pragma auto_vacuum = incremental")
+        write_ahead(connection, path)
     pending = [each for each in known if each.label in found.pending]
     if found.number is None and not any(each.alone for each in pending):
         # A new store is there with all of its migrations or not at all, also for who opens it meanwhile.
         with _exclusive(connection):
             return [each.label for each in pending if _at_once(connection, each, clock, say)]
     return [each.label for each in pending if _apply(connection, each, clock, say)]
-
-
-def _set_up(connection: sqlite3.Connection, path: str) -> None:
-    """What can only be chosen while a file is new, that room is given back, and the write-ahead log."""
-    if _says(connection, "is_empty"):
-        connection.execute("pragma auto_vacuum = incremental")
-    write_ahead(connection, path)
 
 
 def write_ahead(connection: sqlite3.Connection, path: str) -> None:
@@ -137,12 +122,13 @@ def _each(text: str) -> Iterator[str]:
 
 
 def _applied(connection: sqlite3.Connection) -> dict[int, str] | None:
-    if not is_there(connection):
+    if not says(connection, "has_schema"):
         return None
     return {row["number"]: row["kind"] for row in transaction(connection).rows("applied")}
 
 
-def _says(connection: sqlite3.Connection, question: str) -> bool:
+def says(connection: sqlite3.Connection, question: str) -> bool:
+    """Whether the file `has_schema`, our tables, or `is_empty`."""
     [(answer,)] = (row.values() for row in transaction(connection).rows(question))
     return bool(answer)
 
@@ -153,13 +139,7 @@ def transaction(connection: sqlite3.Connection, now: int = 0) -> SqliteTx:
 
 
 def make(
-    file: StoreFile,
-    clock: Clock,
-    known: Sequence[Migration],
-    *,
-    create: bool,
-    patience: float,
-    busy: float,
+    file: StoreFile, clock: Clock, known: Sequence[Migration], *, create: bool, patience: float, busy: float
 ) -> None:
     """See that there is a store at the path whose schema is ours; make a new one if `create` says so.
 
@@ -175,7 +155,7 @@ def make(
             raise _no_store(path)
     with closing(file.open_first(create=create, patience=patience)) as connection, translated(path):
         connection.execute(f"pragma busy_timeout = {round(busy * 1000)}")
-        if is_there(connection):
+        if says(connection, "has_schema"):
             migration.check(look(connection, known), path)
             if not file.read_only:
                 file.follow_mode()
@@ -186,7 +166,7 @@ def make(
             # empty may be a store that another process makes just now.
             raise (
                 _no_store(path)
-                if _says(connection, "is_empty")
+                if says(connection, "is_empty")
                 else StoreMismatch(
                     f"{path} is a database without Windlass tables; `windlass db migrate` adds them to it"
                 )

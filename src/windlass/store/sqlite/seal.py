@@ -6,17 +6,12 @@ Without a move there are none, and nobody pays for them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from windlass.errors import StoreMoved, StoreUnavailable
+from windlass.errors import StoreError, StoreMoved, StoreUnavailable
 from windlass.store import statements
 from windlass.store.moving import State
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from windlass.errors import StoreError
-    from windlass.store.sqlite.library import sqlite3
+from windlass.store.sqlite.library import sqlite3
 
 _ALWAYS = "true"
 # While a store is closing, what runs may end, also for who waited for it, and its workers may go on beating

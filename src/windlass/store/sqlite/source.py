@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -13,13 +14,10 @@ from windlass.errors import Refused, StoreUnavailable
 from windlass.store import migration
 from windlass.store.moving import DAY, TABLES, Batch, Mark, Place, State, line
 from windlass.store.sqlite import schema, seal
+from windlass.store.sqlite.beside import or_close
 from windlass.store.sqlite.connection import translated
+from windlass.store.sqlite.library import sqlite3
 from windlass.store.sqlite.storefile import StoreFile, our_turn
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from windlass.store.sqlite.library import sqlite3
 
 # Stored as 32 digits here, and grouped by PostgreSQL.
 _TOKENS = ("token", "last_token", "probe_token")
@@ -40,12 +38,8 @@ class SqliteSource:
             raise StoreUnavailable(f"there is no store at {self._path}; only a file can be moved")
         self._connection = self._file.open_first(create=False, patience=patience)
         self._tx = schema.transaction(self._connection)
-        try:
-            with translated(self._path):
-                migration.check(schema.look(self._connection, migration.load(schema.DIALECT)), self._path)
-        except BaseException:  # wall: nothing stays open behind a failed opening; the error goes on
-            self._connection.close()
-            raise
+        with or_close(self._connection.close), translated(self._path):
+            migration.check(schema.look(self._connection, migration.load(schema.DIALECT)), self._path)
 
     def mark(self) -> Mark | None:
         """What the store remembers of a move from here."""
@@ -108,7 +102,8 @@ class SqliteSource:
         if not rows:
             return None
         last = [rows[-1][columns.index(name)] for name in order]
-        days = _days(rows, columns) if table == "archive" else ()
+        ended = {row[columns.index("finished_at")] for row in rows} if table == "archive" else ()
+        days = tuple(sorted({at // DAY * DAY for at in ended}))
         return Batch([line(row) for row in rows], last, days)
 
     def highest(self) -> int:
@@ -147,11 +142,6 @@ def _while_small(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
 def _beyond(table: str, after: Place | None) -> str:
     order = TABLES[table]
     return "" if after is None else f"where ({', '.join(order)}) > ({', '.join('?' for _ in order)})"
-
-
-def _days(rows: Sequence[tuple[Any, ...]], columns: Sequence[str]) -> tuple[int, ...]:
-    ended = columns.index("finished_at")
-    return tuple(sorted({row[ended] // DAY * DAY for row in rows}))
 
 
 def _read(column: str) -> str:

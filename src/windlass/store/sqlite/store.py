@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
+from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
 
-from windlass.clock import SystemClock, from_micros
+from windlass.clock import Clock, SystemClock, from_micros
 from windlass.errors import Refused, StoreBusy, StoreUnavailable
+from windlass.job import Lease, NewJob, TypeInfo
 from windlass.store import catalogue, migration, statements
-from windlass.store.engine import Claimed, StoreClosed
+from windlass.store.bridge import Bridge
+from windlass.store.engine import Claimed, Enqueued, Settlement, StoreClosed, Want
+from windlass.store.oncall import DatabaseHealth
 from windlass.store.sqlite import guests, health, hot, schema, storefile
-from windlass.store.sqlite import guests as own
 from windlass.store.sqlite.connection import MEMORY, Connection, Readers, SqliteTx, open_connection
 from windlass.store.sqlite.library import require_version, sqlite3
 from windlass.store.sqlite.storefile import StoreFile
-from windlass.store.sqlite.writer import NoWriter, Writer
+from windlass.store.sqlite.writer import Writer
 from windlass.store.store import Store
-from windlass.store.upkeep import StoreStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from datetime import datetime
-    from pathlib import Path
-
-    from windlass.clock import Clock
-    from windlass.job import Lease, NewJob, TypeInfo
-    from windlass.store.bridge import Bridge
-    from windlass.store.engine import Enqueued, Settlement, Want
-    from windlass.store.oncall import DatabaseHealth
-    from windlass.store.upkeep import Retention
+from windlass.store.upkeep import Retention, StoreStatus
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -57,7 +50,7 @@ class SqliteStore(Store):
         if _tainted:
             raise StoreUnavailable(
                 f"this process was forked while {path} was in use, and cannot lock it safely: "
-                "fork when nothing is being read or written, or start processes by spawn",
+                "fork when nothing is being read or written, or start processes by spawn"
             )
         self._file = StoreFile(path)
         self.path = self._file.path
@@ -66,24 +59,20 @@ class SqliteStore(Store):
         self._known = migration.load(schema.DIALECT, migrations)
         self._patience = patience
         self._readers = Readers(self._file)
-        self._handlers = own.Handlers(self._for_handlers, self._statements, self.clock, patience=patience)
+        self._handlers = guests.Handlers(self._file.ensure, self._statements, self.clock, patience=patience)
         self._opened_by = os.getpid()
         self._closed = False
         self._make = partial(schema.make, self._file, self.clock, self._known, patience=patience)
         # False while a transaction of somebody else keeps us from adding our tables to a file.
         self._made = self.path == MEMORY or self._make_at_once(create=create)
-        self._file.reopen_by(self._reopen)
-        self._writer = (
-            NoWriter(self.path)
-            if self._file.read_only
-            else Writer(
-                self._connect,
-                self._file,
-                statements=self._statements,
-                clock=self.clock,
-                patience=patience,
-                open_now=self._made,
-            )
+        self._file.reopen = self._reopen
+        self._writer = Writer(
+            self._connect,
+            self._file,
+            statements=self._statements,
+            clock=self.clock,
+            patience=patience,
+            open_now=self._made,
         )
         _open.add(self)
 
@@ -107,7 +96,7 @@ class SqliteStore(Store):
             if own == self._patience or storefile.writes_itself(self.path):
                 raise StoreBusy(
                     f"{self.path} has no Windlass tables yet, and a transaction holds its write lock: commit "
-                    "it first, or enqueue within it by connection=...",
+                    "it first, or enqueue within it by connection=..."
                 ) from error
             self._make(create=True, busy=self._patience - own)
         self._made = True
@@ -116,7 +105,7 @@ class SqliteStore(Store):
         """Another file was put at the path: it must be a store, and one that this code knows."""
         self._make(create=False, busy=self._patience)
         self._made = True
-        if self._file.read_only is not isinstance(self._writer, NoWriter):
+        if self._file.read_only is not self._writer.read_only:
             raise StoreUnavailable(
                 f"{self.path} was replaced by a file with other permissions: restart this process"
             )
@@ -134,14 +123,10 @@ class SqliteStore(Store):
         schema.prepare(connection, MEMORY, self.clock, self._known)
         return connection
 
-    def _for_handlers(self) -> StoreFile:
-        self._file.ensure()
-        return self._file
-
     # --- producing ---
 
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        alone = hot.enqueue_alone if hot.goes_alone(jobs) else None
+        alone = hot.enqueue_alone if len(jobs) == 1 and jobs[0].fresh and hot.is_plain(jobs[0]) else None
         return self._writer.run(hot.enqueue, jobs, joins=True, alone=alone)
 
     def enqueue_on(
@@ -157,20 +142,19 @@ class SqliteStore(Store):
         self._writer.checkpoint_soon()
         self._file.ensure()
         self._file.check_kept()
-        with guests.guest_transaction(
-            guest, self.path, self._statements, self.clock, prepare=self._prepare_guest
-        ) as tx:
+
+        def prepare(connection: sqlite3.Connection) -> None:
+            """On the first use of the queue our tables may be missing; they commit with the caller's rows."""
+            if not self._made:
+                schema.add_within(connection, self.clock, self._known)
+
+        with guests.guest_transaction(guest, self.path, self._statements, self.clock, prepare=prepare) as tx:
             if types:
                 # With the jobs: on a connection of our own it would wait for the caller's lock.
                 catalogue.register(tx, types, app)
             done = hot.enqueue(tx, jobs)
             self._check_guest()
             return done
-
-    def _prepare_guest(self, connection: sqlite3.Connection) -> None:
-        """On the first use of the queue our tables may be missing; they commit with the caller's rows."""
-        if not self._made:
-            schema.add_within(connection, self.clock, self._known)
 
     def _check_guest(self) -> None:
         """The caller's connection holds a write lock: is it the one of our file?
@@ -180,7 +164,7 @@ class SqliteStore(Store):
         self._file.check_kept()
         here = self._readers.is_locked()
         # Others may hold the lock of the new file; so after a replacement the kernel is asked who does.
-        if here and self._file.generation > 1 and storefile.can_tell():
+        if here and self._file.generation > 1 and Path("/proc/locks").exists():
             here = storefile.writes_itself(self.path)
         if not here:
             raise StoreUnavailable(
@@ -199,13 +183,11 @@ class SqliteStore(Store):
     def claim(self, want: Want) -> Claimed:
         # A look first: an idle fleet must not queue for the write lock to find nothing.
         limit_state = None
-        if want.restricted or want.lowest:
-            seen = self._read(hot.nothing_within_limits, want)
+        if want.restricted or want.lowest or self.path != MEMORY:
+            seen = self._read(hot.look, want)
             if isinstance(seen, Claimed):
                 return seen
             limit_state = seen
-        elif self.path != MEMORY and (nothing := self._read(hot.nothing_to_claim, want)):
-            return nothing
         return self._writer.run(hot.claim_once, want, limit_state)
 
     def settle(self, settlements: Sequence[Settlement]) -> list[Lease]:
@@ -213,7 +195,7 @@ class SqliteStore(Store):
 
     # --- handlers ---
 
-    def handlers(self) -> own.Handlers:
+    def handlers(self) -> guests.Handlers:
         # As for a caller's connection: it runs no checkpoints of its own.
         self._writer.checkpoint_soon()
         return self._handlers
@@ -271,12 +253,10 @@ class SqliteStore(Store):
         """Close every file; False if one is in use and cannot be closed."""
         if self.path == MEMORY or self._closed or os.getpid() != self._opened_by:
             return True
-        readers, writer = self._readers.pause(), self._writer.pause()
-        if not (readers and writer):
-            if readers:
-                self._readers.resume()
-            if writer:
-                self._writer.resume()
+        if not self._readers.pause():
+            return False
+        if not self._writer.pause():
+            self._readers.resume()
             return False
         return True
 
@@ -311,7 +291,7 @@ class SqliteStore(Store):
     def _reader_of_unmade(self) -> Iterator[sqlite3.Connection]:
         """Before our tables are in the file there is nothing to read: as in a new store."""
         with self._readers.one() as connection:
-            if schema.is_there(connection):
+            if schema.says(connection, "has_schema"):
                 yield connection
                 return
         with closing(self._blank()) as connection:

@@ -16,9 +16,10 @@ import re
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import ClassVar
 
 import msgspec
@@ -53,11 +54,8 @@ class Turn:
 
     def __init__(self, path: str) -> None:
         self._door = beside.open_lock(path, "-door")
-        try:
+        with beside.or_close(partial(os.close, self._door)):
             self._turn = beside.open_lock(path, "-turn")
-        except BaseException:  # wall: nothing stays open behind a failed opening; the error goes on
-            os.close(self._door)
-            raise
         # Plain calls into the system: no exception thrown into this thread can strike between their steps.
         self.give: Callable[[], None] = partial(fcntl.flock, self._turn, fcntl.LOCK_UN)
         self.leave_door: Callable[[], None] = partial(fcntl.flock, self._door, fcntl.LOCK_UN)
@@ -104,24 +102,15 @@ class AlwaysMine:
     """The turn of a store in memory, which no other process can see."""
 
     def take(self) -> None:
-        """There is nobody to wait for."""
+        """There is nobody to wait for, or to give it to."""
 
-    def take_within(self, seconds: float) -> bool:
-        """It is there at once, however few seconds there are."""
-        return seconds >= 0
+    give = leave_door = close = take
 
-    def take_if_free(self) -> bool:
-        """It always is."""
+    def take_within(self, _seconds: float) -> bool:
         return True
 
-    def give(self) -> None:
-        """There is nobody to give it to."""
-
-    def leave_door(self) -> None:
-        """There is none."""
-
-    def close(self) -> None:
-        """There is nothing to let go of."""
+    def take_if_free(self) -> bool:
+        return True
 
 
 class OnlyProcess(AlwaysMine):
@@ -206,11 +195,6 @@ def users(path: str) -> list[int]:
     return sorted(pid for pid in found if pid != os.getpid())
 
 
-def can_tell() -> bool:
-    """Whether the system tells who holds which lock."""
-    return Path("/proc/locks").exists()
-
-
 def _find(path: str, kind: str, byte: int | None) -> int | None:
     # Reading the kernel's list, since opening and closing the file would drop our own locks on it.
     try:
@@ -224,13 +208,9 @@ def _find(path: str, kind: str, byte: int | None) -> int | None:
         if len(fields) < 8 or fields[1] != kind or fields[3] != "WRITE":  # noqa: PLR2004
             continue
         same = int(fields[5].rsplit(":", 1)[1]) == inode
-        if same and (byte is None or int(fields[6]) <= byte <= _end(fields[7])):
+        if same and (byte is None or int(fields[6]) <= byte <= float(fields[7].replace("EOF", "inf"))):
             return int(fields[4])
     return None
-
-
-def _end(text: str) -> float:
-    return float("inf") if text == "EOF" else int(text)
 
 
 def describe(pid: int | None) -> str:
@@ -253,6 +233,9 @@ Identity = tuple[int, int]
 _BESIDE = ("-wal", "-shm")
 _ALL_BESIDE = (*_BESIDE, "-turn", "-door")
 _TRIES = 10
+_CLOSED = -1
+# Longer than what any file system takes for one moment.
+_SETTLE_SECONDS = 3.0
 _PRIVATE = 0o600
 _EXPLAINED_LATER = (errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -277,6 +260,34 @@ class Note(msgspec.Struct, frozen=True):
     shm: Identity | None
 
 
+class Folder:
+    """A folder whose names may change: made, moved or removed files."""
+
+    def __init__(self, path: str | None = None) -> None:
+        self.file = _CLOSED
+        if path is not None:
+            # Not every system opens folders: then each look is at the files themselves.
+            with contextlib.suppress(OSError):
+                self.file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # The time of the last change, if the files were looked at well after it.
+        self.known = _CLOSED
+        self._seen = _CLOSED
+        self._settled = 0.0
+
+    def note(self, changed: int) -> None:
+        """After a look at the files. A later change can have the same time, so one look is not enough."""
+        if changed != self._seen:
+            self._seen, self._settled = changed, monotonic() + _SETTLE_SECONDS
+        elif monotonic() >= self._settled:
+            self.known = changed
+
+    def close(self) -> None:
+        """Another thread that looks meanwhile finds it closed, or a time that it does not know."""
+        file, self.file = self.file, _CLOSED
+        if file != _CLOSED:
+            os.close(file)
+
+
 class StoreFile:
     """The file of one store in this process. Every connection of the store is opened through it.
 
@@ -299,7 +310,7 @@ class StoreFile:
         self._main: Identity | None = None
         # The names of the log and its index, which files they are, and the file that they belong to.
         self._beside: tuple[tuple[str, Identity, Identity | None], ...] = ()
-        self._folder = beside.Folder()
+        self._folder = Folder()
         # The size of the file when it was last looked at.
         self._size = 0
         # Why no request is accepted until this process is restarted.
@@ -307,11 +318,8 @@ class StoreFile:
         # Files that were at the path before.
         self._left: set[Identity] = set()
         self._lock = threading.Lock()
-        self._reopen: Callable[[], object] = lambda: None
-
-    def reopen_by(self, reopen: Callable[[], object]) -> None:
-        """Say how another file at the path is checked and opened; it calls `open_first`."""
-        self._reopen = reopen
+        # How another file at the path is checked and opened; it calls `open_first`.
+        self.reopen: Callable[[], object] = lambda: None
 
     def open_first(self, *, create: bool, patience: float) -> Connection:
         """Open whichever file is at the path now; from here on, that is the file of the store."""
@@ -321,7 +329,11 @@ class StoreFile:
             before = _identity(self.name)
             if before is not None and real_path(self.name) != self.path:
                 raise StoreUnavailable(f"{self.name} leads to another file by now: restart this process")
-            self.read_only = before is not None and not _is_writable(self.path)
+            writable = os.access(self.path, os.W_OK) and (
+                os.access(os.path.dirname(self.path), os.W_OK)  # noqa: PTH120
+                or os.access(self.path + "-turn", os.W_OK)
+            )
+            self.read_only = before is not None and not writable
             if before is not None and not self.read_only:
                 _set_aside(self.path, before, patience)
             connection = open_connection(self.path, mode="ro" if self.read_only else "rw")
@@ -342,10 +354,11 @@ class StoreFile:
             self.generation += 1
         self._main, self._size = main, 0
 
-    def adopt(self) -> None:
+    def adopt(self) -> StoreFile:
         """Take the file at the path as it is, for a process that only writes under a lease."""
         self._main = _identity(self.name)
         self.check()
+        return self
 
     def connect(self, kind: type[Connection] = Connection, *, cached: int = 256) -> Connection:
         """Open a connection to the store's file, and to no other."""
@@ -355,33 +368,30 @@ class StoreFile:
         mode = "ro" if self.read_only else "rw"
         connection = open_connection(self.path, kind, cached=cached, mode=mode)
         connection.main, connection.generation = main, generation
-        try:
+        with beside.or_close(connection.close):
             self.check(connection)
-        except BaseException:  # wall: nothing stays open behind a failed opening; the error goes on
-            connection.close()
-            raise
         return connection
 
-    def ensure(self) -> None:
+    def ensure(self) -> StoreFile:
         """If the file was taken away, go on with the one that is at the path now."""
-        if not self.lost:
-            return
-        with self._lock:
-            if self.lost:
-                self._go_on()
+        if self.lost:
+            with self._lock:
+                if self.lost:
+                    self._go_on()
+        return self
 
     def _go_on(self) -> None:
         if self._unusable:
             raise StoreUnavailable(self._unusable)
         found = _identity(self.name)
         if found is None:
-            raise StoreUnavailable(self._words(None))
+            raise StoreUnavailable(self._missing)
         if found in self._left:
             # Connections to it may still be open here, with a log that is no longer beside it.
             raise StoreUnavailable(
                 f"{self.path} was moved away and put back while it was open: restart this process"
             )
-        self._reopen()
+        self.reopen()
         # Only now: until the new file has turned out to be a store of ours, everybody waits here.
         self.generation += 1
         self.lost = False
@@ -399,12 +409,16 @@ class StoreFile:
             found = os.stat(self.name)  # noqa: PTH116 - every enqueue comes here twice
         except (FileNotFoundError, NotADirectoryError):
             self._left.add(main)
-            raise self._lose(self._words(None), main) from None
+            raise self._lose(self._missing, main) from None
         except OSError as error:
             raise StoreUnavailable(f"cannot look at {self.path}: {error.strerror}") from error
         if found.st_ino != main[1] or found.st_dev != main[0]:
             self._left.add(main)
-            raise self._lose(self._words(found), main)
+            words = (
+                f"{self.path} was replaced by another file while it was open; this request was not accepted: "
+                "send it again, to the new file"
+            )
+            raise self._lose(words, main)
         if found.st_size != self._size and main == self._main:
             self._resized(found.st_size, main, connection)
 
@@ -416,7 +430,11 @@ class StoreFile:
                 return
             if not size or (connection is not None and not beside.is_whole(self.path, connection)):
                 self.truncated = True
-                self._unusable = self._words_of_truncation(size)
+                self._unusable = (
+                    f"{self.path} was truncated to {size} bytes while it was open; this request was not "
+                    f"accepted: stop every process that uses the store, keep {self.path}-wal, and restore a "
+                    "backup with `windlass db restore`"
+                )
                 raise self._lose(self._unusable, main)
         self._size = size
 
@@ -427,20 +445,25 @@ class StoreFile:
         long as no name in the folder has changed the log is there: one cheap look instead of two.
         """
         self.check(connection)
-        folder = self._folder
-        changed = folder.changed()
-        if changed == folder.known:
+        try:
+            changed = os.fstat(self._folder.file).st_mtime_ns
+        except OSError:
+            changed = _CLOSED
+        if changed == self._folder.known != _CLOSED:
             return
         main = self._main if connection is None else connection.main
         for name, identity, of in self._beside:
             if _identity(name) != identity and of == main:
-                self._unusable = self._words_of_log()
+                self._unusable = (
+                    f"{self.path}-wal or {self.path}-shm was removed while the store was open; this request "
+                    "was not accepted: stop every process that uses the store, then start them again"
+                )
                 raise self._lose(self._unusable, main)
-        folder.note(changed)
+        self._folder.note(changed)
 
     def note_beside(self, turn: Turn) -> None:
         """Remember which log belongs to the opened file, for this process and for those that come later."""
-        self._folder = beside.Folder(os.path.dirname(self.path))  # noqa: PTH120
+        self._folder = Folder(os.path.dirname(self.path))  # noqa: PTH120
         found = {suffix: _identity(self.path + suffix) for suffix in _BESIDE}
         self._beside = tuple((self.path + suffix, each, self._main) for suffix, each in found.items() if each)
         if self._main is not None:
@@ -470,28 +493,11 @@ class StoreFile:
             log.error("store.replaced", extra={"store": self.path, "error": words})
         return StoreUnavailable(words)
 
-    def _words(self, found: os.stat_result | None) -> str:
-        if found is None:
-            return (
-                f"{self.path} was removed or renamed while it was open; this request was not accepted: "
-                "put the file back, or restore a backup with `windlass db restore`"
-            )
+    @property
+    def _missing(self) -> str:
         return (
-            f"{self.path} was replaced by another file while it was open; this request was not accepted: "
-            "send it again, to the new file"
-        )
-
-    def _words_of_truncation(self, size: int) -> str:
-        return (
-            f"{self.path} was truncated to {size} bytes while it was open; this request was not accepted: "
-            f"stop every process that uses the store, keep {self.path}-wal, and restore a backup with "
-            "`windlass db restore`"
-        )
-
-    def _words_of_log(self) -> str:
-        return (
-            f"{self.path}-wal or {self.path}-shm was removed while the store was open; this request was not "
-            "accepted: stop every process that uses the store, then start them again"
+            f"{self.path} was removed or renamed while it was open; this request was not accepted: "
+            "put the file back, or restore a backup with `windlass db restore`"
         )
 
 
@@ -505,30 +511,19 @@ def _create(path: str) -> None:
         os.close(number)
         try:
             os.chmod(made, _PRIVATE)  # noqa: PTH101
-            _link(made, path)
+            try:
+                os.link(made, path)
+            except FileExistsError:
+                raise
+            except OSError:
+                # A file system without links.
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE))
         finally:
             os.unlink(made)  # noqa: PTH108
     except OSError as error:
         # Another process was faster, or opening the file says why there is none.
         if error.errno not in _EXPLAINED_LATER:
             raise StoreUnavailable(f"cannot create {path}: {error.strerror}") from error
-
-
-def _link(made: str, path: str) -> None:
-    """Fails if another process was faster, as it should."""
-    try:
-        os.link(made, path)
-    except FileExistsError:
-        raise
-    except OSError:
-        # A file system without links.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE))
-
-
-def _is_writable(path: str) -> bool:
-    if not os.access(path, os.W_OK):
-        return False
-    return os.access(os.path.dirname(path), os.W_OK) or os.access(path + "-turn", os.W_OK)  # noqa: PTH120
 
 
 def _identity(path: str) -> Identity | None:
@@ -555,7 +550,7 @@ def _set_one_aside(path: str, suffix: str) -> None:
         # Only an index, made again from its log.
         os.unlink(path + suffix)  # noqa: PTH108
         return
-    kept = next(name for name in _names(path + suffix) if not os.path.lexists(name))
+    kept = beside.free_name(path + suffix, ".old")
     os.rename(path + suffix, kept)  # noqa: PTH104
     note = "it belongs to the file that was at this path before; see the page on backups"
     log.warning("store.log_set_aside", extra={"store": path, "kept": kept, "note": note})
@@ -567,13 +562,6 @@ def _orphans(path: str, main: Identity) -> list[str]:
         return []
     known = {"-wal": note.wal, "-shm": note.shm}
     return [suffix for suffix in _BESIDE if known[suffix] and _identity(path + suffix) == known[suffix]]
-
-
-def _names(path: str) -> Iterator[str]:
-    number = 1
-    while True:
-        yield f"{path}.old-{number}"
-        number += 1
 
 
 def _read_note(path: str) -> Note | None:

@@ -12,24 +12,19 @@ import math
 import os
 import struct
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from windlass.clock import Clock
 from windlass.errors import StoreBusy, StoreError, StoreUnavailable, WindlassError
 from windlass.store import group_commit
 from windlass.store.engine import StoreClosed
 from windlass.store.group_commit import Call, GroupCommit, fail, share
 from windlass.store.sqlite import beside, storefile
-from windlass.store.sqlite.connection import LONGEST_LOG, MEMORY, SqliteTx, explain
+from windlass.store.sqlite.connection import LONGEST_LOG, MEMORY, Connection, SqliteTx, explain
 from windlass.store.sqlite.library import sqlite3
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from windlass.clock import Clock
-    from windlass.store.sqlite.connection import Connection
-    from windlass.store.sqlite.storefile import StoreFile
-
+from windlass.store.sqlite.storefile import StoreFile
 
 # SQLite's own default. A commit into a file that still grows takes twice as long, so what is written
 # between two looks shall fit into the log as it is; one that a large transaction has made longer is used.
@@ -55,14 +50,14 @@ class Checkpointer:
         # Which has made the log by the time it is open. SQLite has no locks on that file that closing it
         # could lose. Whoever looks later may be struck by an exception, so it is opened here, once.
         self._connection = file.connect()
-        try:
+        with beside.or_close(self._connection.close):
             # See `_make_room`.
             self._connection.execute("pragma cache_size = 10")
             self._connection.execute("pragma busy_timeout = 0")
-            self._log = _opened(file.path + "-wal")
-        except BaseException:  # wall: nothing stays open behind a failed opening; the error goes on
-            self._connection.close()
-            raise
+            try:
+                self._log = os.open(file.path + "-wal", os.O_RDONLY | os.O_CLOEXEC)
+            except OSError as error:
+                raise StoreUnavailable(f"cannot read {file.path}-wal: {error.strerror}") from error
         # Beyond this size a log that is still short is made large.
         self._short: float = self._size() + _GROWING
         self._limit = _LARGE_LOG
@@ -100,21 +95,15 @@ class Checkpointer:
     def _make_room(self) -> None:
         """Make the log large, once: whoever cuts it back afterwards wants it short."""
         try:
-            self._write_and_take_back()
-        except BaseException:  # wall: the error goes on
-            # Tried again when as much has been written again. A full disk has let the log grow half-way.
-            self._short = self._size() + _GROWING
-            raise
-        self._short = math.inf
-
-    def _write_and_take_back(self) -> None:
-        """What the cache cannot hold is in the log by then, which stays so."""
-        self._connection.execute("begin immediate")
-        try:
+            self._connection.execute("begin immediate")
+            # What the cache cannot hold is in the log by then, which stays so when it is taken back.
             self._connection.execute("create table windlass_room (made)")
             self._connection.execute("insert into windlass_room values (zeroblob(?))", (_LARGE_LOG,))
         finally:
             self._connection.rollback()
+            # If it failed: tried again when as much has been written again. A full disk has let the log grow.
+            self._short = self._size() + _GROWING
+        self._short = math.inf
 
     def empty(self, writer: sqlite3.Connection) -> bool:
         """Move what the log holds into the file, under the writer's lock; False if readers keep some."""
@@ -149,13 +138,6 @@ class Checkpointer:
         return os.fstat(self._log).st_size
 
 
-def _opened(log: str) -> int:
-    try:
-        return os.open(log, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise StoreUnavailable(f"cannot read {log}: {error.strerror}") from error
-
-
 T = TypeVar("T")
 log = logging.getLogger("windlass.store")
 
@@ -185,30 +167,6 @@ class Operation(Call):
         self.joins = joins
 
 
-class NoWriter:
-    """Stands where the writer is, for a file that this user can only read."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def run(self, *_: object, **__: object) -> Any:
-        """Refused."""
-        raise StoreUnavailable(f"{self._path} is read-only for this user; nothing was written")
-
-    def checkpoint_soon(self) -> None:
-        """Nothing is ever written."""
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-    def pause(self) -> bool:
-        """Nothing is open."""
-        return True
-
-    def resume(self) -> None:
-        """Nothing was paused."""
-
-
 class Writer:
     """The one connection of this process that writes."""
 
@@ -225,6 +183,8 @@ class Writer:
         self._connect = connect
         self._file = file
         self._path = file.path
+        # Whether this user can only read the file.
+        self.read_only = file.read_only
         self._generation = 0
         self._statements = statements
         self._clock = clock
@@ -237,7 +197,7 @@ class Writer:
         # None while every file is closed, as around a fork.
         self._connection: Connection | None = None
         self._checkpointer: Checkpointer | None = None
-        if open_now:
+        if open_now and not self.read_only:
             self._open()
         # Whoever has its lead may use the connection, the turn and the checkpointer.
         self._line = GroupCommit(
@@ -262,6 +222,8 @@ class Writer:
         """
         if self._closed or self._pid != os.getpid():
             raise StoreClosed(self._path)
+        if self.read_only:
+            raise StoreUnavailable(f"{self._path} is read-only for this user; nothing was written")
         group_commit.check_wanted()
         if self._line.is_free():
             try:
@@ -283,7 +245,7 @@ class Writer:
 
     def _wake(self) -> None:
         """Let the writer's thread look at the file; nobody waits for that."""
-        operation = Operation(_nothing, ())
+        operation = Operation(lambda _: None, ())
         operation.awaited = False
         self._line.put([operation])
 
@@ -347,7 +309,11 @@ class Writer:
         if self._file.truncated:
             beside.keep_log(self._path)
         elif self._file.lost or self._generation != self._file.generation:
-            self._empty_log(self._connection)
+            try:
+                if self._checkpointer is not None and self._checkpointer.empty(self._connection):
+                    self._file.remove_beside()
+            except (sqlite3.Error, OSError) as error:
+                log.warning("store.checkpoint_failed", extra={"store": self._path, "error": str(error)})
         self._file.release_beside()
         connection, self._connection = self._connection, None
         checkpointer, self._checkpointer = self._checkpointer, None
@@ -357,13 +323,6 @@ class Writer:
         if isinstance(self._turn, storefile.Turn) and not self._file.lost:
             self._file.forget_beside(self._turn)
         self._turn.close()
-
-    def _empty_log(self, connection: sqlite3.Connection) -> None:
-        try:
-            if self._checkpointer is not None and self._checkpointer.empty(connection):
-                self._file.remove_beside()
-        except (sqlite3.Error, OSError) as error:
-            log.warning("store.checkpoint_failed", extra={"store": self._path, "error": str(error)})
 
     def _connected(self) -> Connection:
         if self._file.lost or self._generation != self._file.generation:
@@ -425,10 +384,11 @@ class Writer:
             return
         if self._closed and self._line.give_up(operation):
             raise StoreClosed(self._path)
-        if self._caller_writes() and self._line.give_up(operation):
+        caller_writes = self._path != MEMORY and not self._writing and storefile.writes_itself(self._path)
+        if caller_writes and self._line.give_up(operation):
             raise StoreBusy(
                 f"this process holds a write transaction on {self._path} on another connection: "
-                "commit it first, or enqueue within it by connection=...",
+                "commit it first, or enqueue within it by connection=..."
             )
         if operation.wait(max(0.0, patience - _OWN_LOCK_SECONDS)):
             return
@@ -436,37 +396,31 @@ class Writer:
             who = storefile.describe(None if self._path == MEMORY else storefile.holder(self._path))
             raise StoreBusy(
                 f"{who} has held the write lock of {self._path} for {patience:g} s; "
-                "nothing was written: try again, or end that process's transaction",
+                "nothing was written: try again, or end that process's transaction"
             )
         operation.wait()
-
-    def _caller_writes(self) -> bool:
-        return self._path != MEMORY and not self._writing and storefile.writes_itself(self._path)
 
     # --- on the writer's thread ---
 
     def _write_group(self, group: list[Operation]) -> None:
         """One transaction and one turn for all."""
         try:
-            self._write(group)
+            group.sort(key=lambda operation: not operation.urgent)
+            connection = self._connected()
+            self._turn.take()
+            try:
+                if self._lock(connection, group):
+                    begun = self._line.begin(group)
+                    self._file.check(connection)
+                    self._run_group(begun, connection)
+                    connection.execute("commit")
+                    self._file.check_kept(connection)
+            finally:
+                self._writing = False
+                connection.rollback()
+                self._turn.give()
         except Exception as error:  # noqa: BLE001 # wall: the callers raise it
             fail(group, self._refusal(error))
-
-    def _write(self, group: list[Operation]) -> None:
-        group.sort(key=lambda operation: not operation.urgent)
-        connection = self._connected()
-        self._turn.take()
-        try:
-            if self._lock(connection, group):
-                begun = self._line.begin(group)
-                self._file.check(connection)
-                self._run_group(begun, connection)
-                connection.execute("commit")
-                self._file.check_kept(connection)
-        finally:
-            self._writing = False
-            connection.rollback()
-            self._turn.give()
 
     def _lock(self, connection: sqlite3.Connection, group: list[Operation]) -> bool:
         """Take SQLite's write lock; False when everybody has given up waiting for it."""
@@ -490,16 +444,13 @@ class Writer:
             if not connection.in_transaction:
                 raise
             for operation in group:
-                self._run_apart(operation, tx, connection)
-
-    def _run_apart(self, operation: Operation, tx: SqliteTx, connection: sqlite3.Connection) -> None:
-        try:
-            with tx.part():
-                operation.result = operation.verb(tx, *operation.args)
-        except Exception as error:  # wall: a verb that breaks must not take its neighbours along
-            if not connection.in_transaction:
-                raise
-            operation.error = self._refusal(error)
+                try:
+                    with tx.part():
+                        operation.result = operation.verb(tx, *operation.args)
+                except Exception as error:  # wall: a verb that breaks must not take its neighbours along
+                    if not connection.in_transaction:
+                        raise
+                    operation.error = self._refusal(error)
 
     def _checkpoint(self) -> None:
         """If it is time. All have their answers: what fails now is tried again after a later commit."""
@@ -540,10 +491,6 @@ class Writer:
             raise
         self._writing = True
         return True
-
-
-def _nothing(tx: SqliteTx) -> None:
-    """There is nothing to write."""
 
 
 def _run_joined(tx: SqliteTx, group: Sequence[Operation]) -> None:

@@ -6,21 +6,17 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
-from queue import SimpleQueue
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from windlass.clock import Clock
-from windlass.config import WorkerConfig
 from windlass.origin import MAIN, main_here, origin_of
-from windlass.registry import Handler
 from windlass.worker.children import messages
 from windlass.worker.children.child import Child, ChildFailed
 from windlass.worker.children.messages import levels
 from windlass.worker.children.process_tree import OomWatch, ProcessTags
-from windlass.worker.run import Run
+from windlass.worker.run import Env, Run
 from windlass.worker.watchdog import Guard
 
 log = logging.getLogger("windlass.children")
@@ -34,32 +30,26 @@ _encode_job = msgspec.json.Encoder().encode
 class Children:
     """Warm processes, kept between jobs; in those of suspects nothing else ever runs."""
 
-    def __init__(
-        self,
-        handlers: Mapping[str, Handler],
-        config: WorkerConfig,
-        tags: ProcessTags,
-        guard: Guard,
-        clock: Clock,
-    ) -> None:
-        self._handlers = handlers
-        self._most_jobs = config.child_jobs
-        self._most_grown = config.child_growth
+    def __init__(self, env: Env, tags: ProcessTags, guard: Guard) -> None:
+        self._handlers = env.handlers
+        self._most_jobs = env.config.child_jobs
+        self._most_grown = env.config.child_growth
         self._tags = tags
         self._guard = guard
-        self._clock = clock
+        self._clock = env.clock
         self.oom = OomWatch()
         self._owner = os.getpid()
         self._lock = threading.Lock()
-        self._idle: list[Child] = []
-        self._idle_after_suspects: list[Child] = []
+        # Those of suspects apart.
+        self._idle: dict[bool, list[Child]] = {False: [], True: []}
         # As many suspects as there are slots, with a process each, would be more than a machine bears.
-        self._most_suspects = max(_LEAST_SUSPECTS, config.processes)
+        self._most_suspects = max(_LEAST_SUSPECTS, env.config.processes)
         self._suspects = 0
         self._waiting_suspects = 0
         self._suspect_left = threading.Condition()
         self._all: set[Child] = set()
-        self._spawner = _Spawner()
+        # One thread begins every child: the system ends a child with the thread that began it.
+        self._spawner = ThreadPoolExecutor(1, "windlass-spawner")
         self._closed = False
 
     @contextlib.contextmanager
@@ -75,13 +65,10 @@ class Children:
             self._give_back(child, suspect=run.suspect)
 
     def work(self, run: Run) -> messages.Work:
-        """What to say to a child for this run."""
         job, handler = run.lease.job, run.handler
         wanted = handler.signature.context is not None
         return messages.Work(
-            id=job.id,
             type=job.type,
-            attempt=job.attempts,
             payload=bytes(run.payload),
             job=_encode_job(job) if wanted else None,
             deadline=run.store_time(run.ends) if wanted else None,
@@ -90,7 +77,7 @@ class Children:
             cpu_time=None if handler.cpu_time is None else handler.cpu_time.total_seconds(),
             keep=handler.result,
             fields=run.lease.fields,
-            traceparent=None if run.trace is None else run.trace.traceparent,
+            span=None if run.trace is None else run.trace.parent,
         )
 
     def kill_all(self) -> None:
@@ -103,16 +90,16 @@ class Children:
         """Let idle children end by themselves, all at once; whatever runs in others is ended."""
         with self._lock:
             self._closed = True
-            idle = [*self._idle, *self._idle_after_suspects]
-            self._idle.clear()
-            self._idle_after_suspects.clear()
+            idle = [*self._idle[False], *self._idle[True]]
+            self._idle = {False: [], True: []}
         for child in idle:
             child.bid_farewell()
         for child in idle:
             self._dismiss(child)
         for child in tuple(self._all):
             self._end(child)
-        self._spawner.close()
+        # By now nobody is left who would die of it.
+        self._spawner.shutdown(wait=False)
 
     @contextlib.contextmanager
     def _room_for_suspect(self, run: Run) -> Iterator[None]:
@@ -135,23 +122,21 @@ class Children:
                 self._suspect_left.notify()
 
     def _take(self, *, suspect: bool) -> Child:
-        while (child := self._pop(suspect=suspect)) is not None:
+        while True:
+            with self._lock:
+                child = self._idle[suspect].pop() if self._idle[suspect] else None
+            if child is None:
+                return self._start()
             if not child.has_ended():
                 return child
             # It died between two jobs: what it left running is ended, its number and its pipes are given up.
             self._end(child)
-        return self._start()
-
-    def _pop(self, *, suspect: bool) -> Child | None:
-        idle = self._idle_after_suspects if suspect else self._idle
-        with self._lock:
-            return idle.pop() if idle else None
 
     def _start(self) -> Child:
         try:
             child = Child(self._tags.next(), guard=self._guard, clock=self._clock)
-            self._spawner.do(child.start)
-        except OSError as error:
+            self._spawner.submit(child.start).result()
+        except (OSError, RuntimeError) as error:
             raise ChildFailed(str(error)) from None
         self._all.add(child)
         try:
@@ -178,7 +163,7 @@ class Children:
         with self._lock:
             keep = not (child.ended or unwanted or used_up or self._closed)
             if keep:
-                (self._idle_after_suspects if suspect else self._idle).append(child)
+                self._idle[suspect].append(child)
         if not keep:
             self._dismiss(child)
 
@@ -189,42 +174,3 @@ class Children:
     def _end(self, child: Child) -> None:
         child.end()
         self._all.discard(child)
-
-
-class _Spawner:
-    """One thread that begins every child: the system ends a child with the thread that began it."""
-
-    def __init__(self) -> None:
-        self._inbox: SimpleQueue[tuple[Callable[[], None], Future[None]] | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._closed = False
-        self._lock = threading.Lock()
-
-    def do(self, start: Callable[[], None]) -> None:
-        """Call `start` there, and wait for it."""
-        done: Future[None] = Future()
-        with self._lock:
-            if self._closed:
-                raise OSError("this worker stops")
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="windlass-spawner", daemon=True)
-                self._thread.start()
-            self._inbox.put((start, done))
-        done.result()
-
-    def close(self) -> None:
-        """Begin no more; by now nobody is left who would die of it."""
-        with self._lock:
-            self._closed = True
-            self._inbox.put(None)
-
-    def _work(self) -> None:
-        while (asked := self._inbox.get()) is not None:
-            start, done = asked
-            try:
-                start()
-                done.set_result(None)
-            except BaseException as error:  # noqa: BLE001 # wall: whoever asked is told
-                done.set_exception(error)
-            # An idle thread must not keep the last child alive.
-            del asked, start, done

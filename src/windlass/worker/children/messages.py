@@ -8,13 +8,13 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from windlass.job import Error, Keep, NewJob
+from windlass.job import Keep, NewJob
 from windlass.origin import Main, Origin
-from windlass.policy import Rule
+from windlass.outcome import Done, Failed
 
 _LENGTH = struct.Struct("!I")
 _CHUNK = 65_536
@@ -36,9 +36,7 @@ class Hello(msgspec.Struct, tag=True, tag_field="is", frozen=True):
 class Work(msgspec.Struct, tag=True, tag_field="is", frozen=True, kw_only=True):
     """Run this job now."""
 
-    id: str
     type: str
-    attempt: int
     payload: bytes
     # What the handler's Context tells; the job as JSON, only for handlers that take one.
     job: bytes | None = None
@@ -50,7 +48,7 @@ class Work(msgspec.Struct, tag=True, tag_field="is", frozen=True, kw_only=True):
     keep: Keep = True
     # What names the job in a log besides, and the span under which it runs.
     fields: dict[str, Any] = {}
-    traceparent: str | None = None
+    span: str | None = None
 
 
 class Told(msgspec.Struct, tag=True, tag_field="is", frozen=True):
@@ -59,30 +57,22 @@ class Told(msgspec.Struct, tag=True, tag_field="is", frozen=True):
     lease_lost: bool
 
 
-class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    """What a child writes as its job's completion; the lease as JSON."""
+class Completion(NamedTuple):
+    """What a child writes as its job's completion; the lease as JSON, the rest as in Settlement."""
 
     lease: bytes
-    value: bytes | None
-    missing: str | None
+    outcome: Done
     ran: timedelta | None
-    drafts: tuple[NewJob, ...]
-    check_in: timedelta | None = None
-    app: str = ""
+    enqueues: tuple[NewJob, ...]
+    check_in: timedelta | None
+    app: str
 
 
-class Answered(msgspec.Struct, tag=True, tag_field="is", frozen=True, kw_only=True):
-    """What became of a question."""
+class Answered(msgspec.Struct, tag=True, tag_field="is", frozen=True):
+    """What became of a question: an answer, or the kind of the error that it met and its message."""
 
     number: int
-    word: str = ""
-    ends: float = 0.0
-    deadline: datetime | None = None
-    # Of a transaction: where the store is, which is told to nobody else, and how long it may take.
-    address: str = ""
-    within: timedelta | None = None
-    completion: Completion | None = None
-    # The kind of the error that it met, and its message.
+    value: msgspec.Raw = msgspec.Raw(b"\xc0")
     error: str = ""
     message: str = ""
 
@@ -120,47 +110,25 @@ class Finished(msgspec.Struct, tag=True, tag_field="is", frozen=True):
     missing: str | None = None
 
 
-class Broke(msgspec.Struct, tag=True, tag_field="is", frozen=True, kw_only=True):
-    """The handler raised; the same fields as `outcome.Failed`."""
+class Broke(msgspec.Struct, tag=True, tag_field="is", frozen=True):
+    """The handler raised; perhaps because it may have no more memory."""
 
-    error: Error
-    verdict: Rule | Literal["snooze"] | None
-    kinds: tuple[str, ...]
-    delay: timedelta | None
-    default: Rule
-    at_least: timedelta | None
-    # It raised because it may have no more memory.
+    failed: Failed
     no_memory: bool = False
 
 
+# What a handler's context asks of the worker: methods of its ContextBackend.
 Verb = Literal[
-    "enqueue",
-    "progress",
-    "extend",
-    "begin_once",
-    "end_once",
-    "undo_once",
-    "keep_result",
-    "transaction",
-    "completion",
-    "completed",
-    "undone",
+    "enqueue", "progress", "extend", "once", "keep", "lend_address", "tell_completion", "committed", "undone"
 ]
 
 
-class Asked(msgspec.Struct, tag=True, tag_field="is", frozen=True, kw_only=True):
+class Asked(msgspec.Struct, tag=True, tag_field="is", frozen=True):
     """The handler asks for something through its context."""
 
     number: int
     verb: Verb
-    drafts: tuple[NewJob, ...] = ()
-    done: int | None = None
-    total: int | None = None
-    message: str | None = None
-    seconds: float = 0.0
-    key: str = ""
-    value: bytes | None = None
-    missing: str | None = None
+    arguments: tuple[msgspec.Raw, ...]
 
 
 FromChild = Ready | Unfit | Said | Finished | Broke | Asked
@@ -168,7 +136,7 @@ FromChild = Ready | Unfit | Said | Finished | Broke | Asked
 
 # --- the form -----------------------------------------------------------------------------------
 
-_encode = msgspec.msgpack.Encoder().encode
+encode = msgspec.msgpack.Encoder().encode
 from_worker = msgspec.msgpack.Decoder(FromWorker)
 from_child = msgspec.msgpack.Decoder(FromChild)
 
@@ -181,8 +149,7 @@ class Mouth:
         self._lock = threading.Lock()
 
     def say(self, message: FromWorker | FromChild) -> None:
-        """Send one message; OSError if nobody is there any more."""
-        body = _encode(message)
+        body = encode(message)
         with self._lock:
             self._link.sendall(_LENGTH.pack(len(body)) + body)
 

@@ -14,6 +14,7 @@ import os
 import resource
 import secrets
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -98,10 +99,23 @@ def end(root: int, tag: str) -> None:
         if not living:
             break
         pause.wait(_PAUSE_SECONDS)
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(root, signal.SIGKILL)
+    kill_group(root)
     _signal(root, signal.SIGKILL)
     end_tagged(tag, but=root)
+
+
+def kill_group(group: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Signal a whole process group; safe within a signal's handler."""
+    # On some systems a group that consists of an ended leader alone may not be signalled.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it ended; left unreaped where the system allows, so that its number stays its own."""
+    if hasattr(os, "waitid"):
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    return process.poll() is not None
 
 
 def end_tagged(tag: str, *, but: int = 0) -> None:
@@ -223,11 +237,7 @@ def _soft(which: int, value: int) -> Iterator[None]:
 
 def _reserved() -> int:
     """Bytes that are reserved and not in use, such as the stacks of threads: those do not count."""
-    try:
-        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
-    except OSError:
-        return 0
-    sizes = {line.partition(":")[0]: line.split()[1:2] for line in lines}
+    sizes = {line.partition(":")[0]: line.split()[1:2] for line in _lines(Path("/proc/self/status"))}
     data, used = (int((sizes.get(name) or ["0"])[0]) * 1024 for name in ("VmData", "RssAnon"))
     return max(0, data - used)
 
@@ -241,7 +251,11 @@ def kills() -> int | None:
 
     None where the system does not tell, such as on macOS.
     """
-    return next((found for path in _sources() if (found := _value(path)) is not None), None)
+    for line in itertools.chain.from_iterable(map(_lines, _sources())):
+        name, _, value = line.partition(" ")
+        if name == _WORD and value.strip().isdigit():
+            return int(value)
+    return None
 
 
 class OomWatch:
@@ -279,14 +293,6 @@ def _sources() -> list[Path]:
         _CGROUPS / "memory" / "memory.oom_control",
         Path("/proc/vmstat"),
     ]
-
-
-def _value(path: Path) -> int | None:
-    for line in _lines(path):
-        name, _, value = line.partition(" ")
-        if name == _WORD and value.strip().isdigit():
-            return int(value)
-    return None
 
 
 def _lines(path: Path) -> list[str]:

@@ -14,9 +14,9 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Coroutine, Iterator
 from datetime import datetime, timedelta
+from functools import partial
 from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any
@@ -25,11 +25,11 @@ import msgspec
 
 from windlass import connect, errors
 from windlass.clock import SystemClock
-from windlass.context import Context, Notice, Stopping
-from windlass.job import Job, Keep, Lease, NewJob
+from windlass.context import Backend, Context, Notice, OnceStep, Stopping
+from windlass.job import Job, Keep, Lease
 from windlass.observe import tracing
 from windlass.origin import Origin, find, load_main
-from windlass.outcome import Done, Raised, failure
+from windlass.outcome import Raised, failure
 from windlass.policy import Rules
 from windlass.registry import Handler, Options, make_handler
 from windlass.store.engine import Settlement
@@ -59,6 +59,11 @@ def main(parent: int, link: int) -> None:
 class Program:
     """Runs jobs on the main thread; if they have contexts, another one listens to the worker meanwhile."""
 
+    # Whether a signal may break the main thread off, and whether one waits until it may.
+    _open = _struck = False
+    _undisturbed = 0
+    _task: asyncio.Task[Any] | None = None
+
     def __init__(self, link: socket.socket) -> None:
         self._mouth = messages.Mouth(link)
         self._ear = messages.Ear(link)
@@ -71,15 +76,9 @@ class Program:
         self._handlers: dict[str, Handler] = {}
         self._rules: dict[str, Rules | None] = {}
         self._runner = asyncio.Runner()
-        # Whether a signal may break the main thread off, and whether one waits until it may.
-        self._open = False
-        self._undisturbed = 0
-        self._struck = False
-        self._task: asyncio.Task[Any] | None = None
         self.forward = Forward(self._say)
 
     def run(self) -> None:
-        """Import, then work until the worker says no more."""
         incoming = self._messages()
         hello = next(incoming)
         assert isinstance(hello, messages.Hello)  # noqa: S101 - always the first word
@@ -109,9 +108,8 @@ class Program:
                 continue
             if message.job is not None:
                 self._receive(message)
-                threading.Thread(
-                    target=self._listen, args=(incoming,), name="windlass-listen", daemon=True
-                ).start()
+                listen = partial(self._listen, incoming)
+                threading.Thread(target=listen, name="windlass-listen", daemon=True).start()
                 break
             yield message
         else:
@@ -138,10 +136,8 @@ class Program:
         except (ImportError, AttributeError):
             rules = None
         if rules is None:
-            log.warning(
-                "rules.not_found",
-                extra={"type": name, "note": "define the function at a module's top level; defaults hold"},
-            )
+            note = "define the function at a module's top level; defaults hold"
+            log.warning("rules.not_found", extra={"type": name, "note": note})
         return rules
 
     def _do(self, work: messages.Work) -> None:
@@ -166,7 +162,7 @@ class Program:
             if handler.signature.context is not None:
                 payload[handler.signature.context] = self._context(work, handler)
             with limited(work.memory, work.cpu_time):
-                with tracing.under(work.traceparent):
+                with tracing.under(work.span):
                     value = self._call(handler, payload)
                 kept = returned(value, work.keep)
         except BaseException as error:  # noqa: BLE001 # wall: nothing that a handler raises may end its child
@@ -176,16 +172,8 @@ class Program:
         return messages.Finished(kept.value, kept.missing)
 
     def _broke(self, error: BaseException, work: messages.Work) -> messages.Broke:
-        told = failure(error, self._rules.get(work.type), work.fields)
-        return messages.Broke(
-            error=told.error,
-            verdict=told.verdict,
-            kinds=told.kinds,
-            delay=told.delay,
-            default=told.default,
-            at_least=told.at_least,
-            no_memory=work.memory is not None and issubclass(type(error), MemoryError),
-        )
+        no_memory = work.memory is not None and issubclass(type(error), MemoryError)
+        return messages.Broke(failure(error, self._rules.get(work.type), work.fields), no_memory)
 
     def _call(self, handler: Handler, payload: dict[str, Any]) -> Any:
         self._struck = False
@@ -293,122 +281,94 @@ def handler_at(origin: Origin, name: str) -> Handler:
 
 
 _lease = msgspec.json.Decoder(Lease)
+_completion = msgspec.msgpack.Decoder(messages.Completion)
+_lent = msgspec.msgpack.Decoder(tuple[str, timedelta])
+_extended: msgspec.msgpack.Decoder[tuple[float, datetime] | None] = msgspec.msgpack.Decoder(
+    tuple[float, datetime] | None
+)
+_word = msgspec.msgpack.Decoder(str)
 
 # A transaction holds locks while its worker is asked what to write; one that is frozen never answers.
 _MOST_SECONDS = 5.0
 
 
-class Asking:
+def _asks(verb: messages.Verb) -> Callable[..., None]:
+    """What has no answer but that it is done."""
+
+    def ask(self: Asking, *arguments: Any) -> None:
+        self._ask(verb, *arguments)
+
+    return ask
+
+
+class Asking(Backend):
     """In the child: what its context asks for, one question a call. Each waits for its answer."""
+
+    remote = True
 
     def __init__(self, say: Callable[[messages.FromChild], None]) -> None:
         self._say = say
         self._numbers = itertools.count(1)
         self._open: dict[int, SimpleQueue[messages.Answered]] = {}
-        self._handlers: dict[str, Transacting] = {}
+        self._stores: dict[str, Transacting] = {}
         # Whether the present job's result is kept.
         self.keep: Keep = True
 
     def hear(self, answer: messages.Answered) -> None:
-        """An answer came; from the thread that listens."""
         waiting = self._open.get(answer.number)
         if waiting is not None:
             waiting.put(answer)
 
-    @contextmanager
-    def transaction(self) -> Iterator[Any]:
-        """On a connection of this process; the worker says what completes the job, and hears that it is."""
-        store, within = self._lent()
-        with self._settling(), store.transaction(self._completion, within=within) as connection:
-            yield connection
-
-    @asynccontextmanager
-    async def transaction_async(self) -> AsyncIterator[Any]:
-        """The same on the running event loop."""
-        store, within = await self.on_thread(self._lent)
-        with self._settling():
-            async with store.transaction_async(self._completion, within=within) as connection:
-                yield connection
-
-    def keep_result(self, value: Any) -> None:
-        """What is kept as the job's result."""
-        found = kept(value, self.keep)
-        self._ask("keep_result", value=found.value, missing=found.missing)
-
-    def enqueue(self, drafts: tuple[NewJob, ...]) -> None:
-        """To be stored with the completion."""
-        self._ask("enqueue", drafts=drafts)
-
-    def progress(self, done: int | None, total: int | None, message: str | None) -> None:
-        """How far the job has come."""
-        self._ask("progress", done=done, total=total, message=message)
-
-    def extend(self, seconds: float) -> tuple[float, datetime] | None:
-        """The new end, by the clock that all processes of a machine share, and by the store's."""
-        answer = self._ask("extend", seconds=seconds)
-        return None if answer.deadline is None else (answer.ends, answer.deadline)
-
-    def begin_once(self, key: str) -> str:
-        """Begin a side effect, or say what became of it."""
-        return self._ask("begin_once", key=key).word
-
-    def end_once(self, key: str) -> None:
-        """It is done."""
-        self._ask("end_once", key=key)
-
-    def undo_once(self, key: str) -> None:
-        """It surely did not happen."""
-        self._ask("undo_once", key=key)
-
-    async def on_thread(self, call: Callable[..., Any], *args: Any) -> Any:
-        """For async handlers: the worker may take its time, the loop must not."""
-        return await asyncio.to_thread(call, *args)
-
     def close(self) -> None:
         """Let go of the connections; no job runs any more."""
-        for store in self._handlers.values():
+        for store in self._stores.values():
             store.close()
 
-    def _lent(self) -> tuple[Transacting, timedelta]:
-        lent = self._ask("transaction")
-        if lent.address not in self._handlers:
-            self._handlers[lent.address] = connect.handlers(lent.address)
-        return self._handlers[lent.address], lent.within or timedelta(0)
+    # On a connection of this process; the worker says what completes the job, and hears that it is.
 
-    def _completion(self) -> Settlement:
-        told = self._ask("completion", most=_MOST_SECONDS).completion
-        assert told is not None  # noqa: S101 - the answer to this question
-        done = Done(told.value, missing=told.missing)
-        return Settlement(_lease.decode(told.lease), done, told.ran, told.drafts, told.check_in, told.app)
+    def lend(self) -> tuple[Transacting, timedelta]:
+        address, within = _lent.decode(self._ask("lend_address"))
+        if address not in self._stores:
+            self._stores[address] = connect.handlers(address)
+        return self._stores[address], within
 
-    @contextmanager
-    def _settling(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:  # wall: whatever undid the transaction goes on
-            self._ask("undone")
-            raise
-        self._ask("completed")
+    def completion(self) -> Settlement:
+        found = _completion.decode(self._ask("tell_completion", most=_MOST_SECONDS))
+        return Settlement(_lease.decode(found.lease), *found[1:])
 
-    def _ask(self, verb: messages.Verb, *, most: float | None = None, **given: Any) -> messages.Answered:
+    def committed(self) -> None:
+        self._ask("committed")
+
+    def undone(self) -> None:
+        self._ask("undone")
+
+    def keep_result(self, value: Any) -> None:
+        self._ask("keep", kept(value, self.keep))
+
+    enqueue = _asks("enqueue")
+    progress = _asks("progress")
+
+    def extend(self, seconds: float) -> tuple[float, datetime] | None:
+        return _extended.decode(self._ask("extend", seconds))
+
+    def once(self, key: str, step: OnceStep) -> str:
+        return _word.decode(self._ask("once", key, step))
+
+    def _ask(self, verb: messages.Verb, *arguments: Any, most: float | None = None) -> msgspec.Raw:
         number = next(self._numbers)
-        waiting: SimpleQueue[messages.Answered] = SimpleQueue()
-        self._open[number] = waiting
+        waiting = self._open[number] = SimpleQueue()
         try:
-            self._say(messages.Asked(number=number, verb=verb, **given))
+            raw = tuple(msgspec.Raw(messages.encode(each)) for each in arguments)
+            self._say(messages.Asked(number, verb, raw))
             answer = waiting.get(timeout=most)
         except Empty:
             raise errors.StoreUnavailable(f"the worker has not answered for {most} s; try again") from None
         finally:
             del self._open[number]
         if answer.error:
-            raise _error(answer)
-        return answer
-
-
-def _error(answer: messages.Answered) -> Exception:
-    """What the worker met, as its own context would have raised it."""
-    kind = getattr(errors, answer.error, errors.Refused)
-    error: Exception = kind.__new__(kind)
-    Exception.__init__(error, answer.message)
-    return error
+            # What the worker met, as its own context would have raised it.
+            kind = getattr(errors, answer.error, errors.Refused)
+            error: Exception = kind.__new__(kind)
+            Exception.__init__(error, answer.message)
+            raise error
+        return answer.value

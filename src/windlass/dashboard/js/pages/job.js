@@ -1,6 +1,6 @@
 // What happened to this job, and why is it not running?
 
-import { actOn, applies, others, perform, titleOf } from "../actions.js";
+import { actOn, applies, known, others, perform, titleOf } from "../actions.js";
 import * as api from "../api.js";
 import { el } from "../dom.js";
 import { parse, write } from "../api.js";
@@ -101,7 +101,7 @@ function because(job, told) {
 // --- what can be done ---------------------------------------------------------------------------
 
 // Those that have a place of their own.
-const PLACED = ["replay", "bury", "cancel", "discard", "rerun"];
+const PLACED = ["replay", "cancel", "discard", "rerun"];
 
 function buttons(job, look) {
   const plain = (name, kind) => applies(name, job) && button(titleOf(name), () => actOn(job, name, look), { kind });
@@ -112,7 +112,6 @@ function buttons(job, look) {
     applies("edit", job) && button("Edit payload", () => editPayload(job, look)),
     applies("priority", job) && button("Priority", () => setPriority(job, look)),
     ["scheduled", "retrying"].includes(job.view) && applies("reschedule", job) && button("Run now", () => runNow(job, look)),
-    plain("bury"),
     others(PLACED).map((name) => plain(name)),
     plain("cancel", "danger"),
     plain("discard", "danger"),
@@ -241,8 +240,8 @@ function attemptStep(attempt, last) {
   ];
 }
 
-const DONE = { replay: "Replayed", edit: "Changed", cancel: "Cancelled", bury: "Buried", discard: "Discarded", rerun: "Made as a new run of an ended job" };
+const DONE = { replay: "Replayed", edit: "Changed", cancel: "Cancelled", discard: "Discarded", rerun: "Made as a new run of an ended job" };
 const changeStep = (change) => [
-  el.p(el.b(DONE[change.verb] ?? change.verb), change.by && [" by ", change.by], change.why && [": ", change.why]),
+  el.p(el.b(DONE[change.verb] ?? titleOf(known(change.verb)?.past ?? change.verb)), change.by && [" by ", change.by], change.why && [": ", change.why]),
   change.before && el.details(el.summary("The payload before"), tree(change.before)),
 ];
