@@ -18,7 +18,6 @@ from windlass.ops import search
 from windlass.ops.search import STATES
 from windlass.store.jobs import Filter
 
-C = TypeVar("C", bound="Command")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -85,22 +84,19 @@ class Group(Command, click.Group):
         return made
 
 
-def _made(kind: type[C], examples: str) -> Callable[[Callable[..., Any]], C]:
-    def made(function: Callable[..., Any]) -> C:
+def command(examples: str) -> Callable[[Callable[..., Any]], Command]:
+    """Make a command; its name is the function's, without `_command`."""
+
+    def made(function: Callable[..., Any]) -> Command:
         name = function.__name__.removesuffix("_command")
-        return click.command(name, kind, examples=examples)(function)
+        return click.command(name, Command, examples=examples)(function)
 
     return made
 
 
-def command(examples: str) -> Callable[[Callable[..., Any]], Command]:
-    """Make a command; its name is the function's, without `_command`."""
-    return _made(Command, examples)
-
-
 def group(examples: str) -> Callable[[Callable[..., Any]], Group]:
     """Make a command with commands of its own."""
-    return _made(Group, examples)
+    return click.group(cls=Group, examples=examples)
 
 
 def option(declared: str, meaning: str, *, name: str | None = None, **attributes: Any) -> Callable[[F], F]:

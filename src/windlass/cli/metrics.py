@@ -346,11 +346,9 @@ def bench(what: str | None, scale: float, folder: Path | None) -> None:
         raise click.BadParameter(f"must be above 0 and at most {_LARGEST_SCALE}", param_hint="--scale")
     begun = itertools.count()
     url = here.config.database_url
-    count = steps(http=what is not None, on_server=connect.is_postgres(url))
-    with progress("measuring", count) as advance:
-        figures = measure(
-            url, http=what is not None, scale=scale, folder=folder, step=lambda _: advance(next(begun))
-        )
+    http = what is not None
+    with progress("measuring", steps(http=http, on_server=connect.is_postgres(url))) as advance:
+        figures = measure(url, http=http, scale=scale, folder=folder, step=lambda _: advance(next(begun)))
     document = [{**msgspec.structs.asdict(each), "reached": each.reached} for each in figures]
     head = ("WHAT", "MEDIAN", "UNIT", "SHARE", "OF", "AIM", "")
     answer({"figures": document}, table(head, map(_figure, figures)))

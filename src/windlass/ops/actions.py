@@ -157,6 +157,7 @@ class Action:
         bulk: bool = False,
         danger: bool = False,
         past: str = "",
+        participle: str = "",
         command: str | None = None,
         examples: str = "",
         answers: Sequence[str] = (),
@@ -175,6 +176,7 @@ class Action:
         self.danger = danger
         # What has become of the job or thing: "cancelled"; may name parameters in braces.
         self.past = past
+        self._participle = participle
         self.examples = examples
         # Names for an answer that is no object: the last one is the answer's, one before it the target's.
         self.answers = tuple(answers)
@@ -204,7 +206,7 @@ class Action:
         self.description = inspect.getdoc(function) or ""
         self.summary = self.description.partition("\n")[0].rstrip(".")
         # As in "cannot be cancelled".
-        self.participle = _PARTICIPLES.get(self.name) or f"{self.name.removesuffix('e')}ed"
+        self.participle = self._participle or f"{self.name.removesuffix('e')}ed"
         # The states of jobs that it is for.
         changes_job = self.on_job and self.method != "GET"
         self.states = STATES.get(self.name, STATES["edit"]) if changes_job else ()
@@ -265,7 +267,6 @@ class Action:
         return self.past.format_map(dict(arguments))
 
 
-_PARTICIPLES = {"cancel": "cancelled", "bury": "buried", "priority": "given another priority"}
 # By the words of their commands, in the order of declaration.
 ACTIONS: dict[str, Action] = {}
 

@@ -187,13 +187,10 @@ def operation_findings(found: Iterable[Operation], now: datetime) -> list[Findin
 
 def summed_up(operation: Operation) -> Bulk:
     """What became of the jobs of an operation."""
+    reached = msgspec.structs.asdict(operation.reached)
+    state, error = operation.state, operation.error
     return Bulk(
-        verb=operation.action,
-        dry_run=False,
-        operation=operation.id,
-        state=operation.state,
-        error=operation.error,
-        **msgspec.structs.asdict(operation.reached),
+        verb=operation.action, dry_run=False, operation=operation.id, state=state, error=error, **reached
     )
 
 

@@ -77,6 +77,7 @@ class JobVerbs(Verbs):
         bulk=True,
         danger=True,
         past="cancelled",
+        participle="cancelled",
         examples="""
             windlass cancel job1 job2
             windlass cancel --type send_email --older-than 2h --dry-run
@@ -142,10 +143,6 @@ class JobVerbs(Verbs):
         self.checked_edit(job, None)
         asked = bool(self._request_id)
         new_id = str(uuid5(_RERUNS, f"{job.id}:{self._request_id}")) if asked else uuid7()
-        before = self.store.get(new_id, caller=None) if asked else None
-        if before is not None:
-            # The same request, sent again.
-            return Acted(before.id, before.state)
         new = NewJob(
             id=new_id,
             own_id=asked,
@@ -182,6 +179,7 @@ class JobVerbs(Verbs):
         bulk=True,
         danger=True,
         past="moved to the dead letters",
+        participle="buried",
         examples="""
             windlass bury job1 --why "kills its worker"
             windlass bury --type resize --where payload.image=17 --dry-run
@@ -247,6 +245,7 @@ class JobVerbs(Verbs):
         need=Need.ACT,
         bulk=True,
         past="set to priority {priority}",
+        participle="given another priority",
         examples="""
             windlass priority job1 9
             windlass priority --type send_email 9 --dry-run
