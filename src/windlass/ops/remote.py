@@ -47,7 +47,8 @@ class RemoteOps(Ops):
         """Ask the server's API for an action. Who acts is the owner of the API key."""
         given = {name: value for name, value in arguments.items() if value is not None and name != "by"}
         target = None if declared.target is None else given.pop(declared.target.name)
-        path = [_name(target) if part.startswith("{") else part for part in declared.path.split("/")]
+        name = target.id if isinstance(target, Job) else str(target)
+        path = [name if part.startswith("{") else part for part in declared.path.split("/")]
         query = {"tenant": given.pop("tenant")} if declared.takes_tenant and "tenant" in given else {}
         said = _flat({each.field: given[each.name] for each in declared.parameters if each.name in given})
         has_body = declared.method in ("POST", "PUT", "PATCH")
@@ -105,10 +106,6 @@ def _asked(action: str, where: Filter, **given: Any) -> dict[str, Any]:
     where = narrowed(action, where, given.get("limit"))
     said = {name: value for name, value in given.items() if value is not None}
     return {"action": action, "filter": filter_form(where), **plain(said)}
-
-
-def _name(target: Any) -> str:
-    return target.id if isinstance(target, Job) else str(target)
 
 
 def _flat(said: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import json
 import math
 from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from enum import Enum
 from functools import partial
@@ -180,13 +181,11 @@ def _schema(payload: type[msgspec.Struct], place: str, shown: object) -> dict[st
 
 
 def _payload_type(signature: inspect.Signature) -> type[msgspec.Struct]:
-    fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
-    for name, parameter in signature.parameters.items():
-        hint = Any if parameter.annotation is parameter.empty else parameter.annotation
-        if parameter.default is parameter.empty:
-            fields.append((name, hint))
-        else:
-            fields.append((name, hint, msgspec.field(default_factory=lambda: _LEFT_OUT)))
+    required, left_out = msgspec.field(), msgspec.field(default_factory=lambda: _LEFT_OUT)
+    fields = []
+    for name, each in signature.parameters.items():
+        hint = Any if each.annotation is each.empty else each.annotation
+        fields.append((name, hint, required if each.default is each.empty else left_out))
     return _STRUCT("Payload", fields)
 
 
@@ -204,10 +203,8 @@ def _add_defaults(properties: dict[str, Any], signature: inspect.Signature) -> N
     """For whoever reads the schema; what cannot be shown as JSON is left out."""
     for name, parameter in signature.parameters.items():
         if parameter.default is not parameter.empty:
-            try:
+            with suppress(TypeError, ValueError):
                 properties[name]["default"] = msgspec.json.decode(msgspec.json.encode(parameter.default))
-            except (TypeError, ValueError):
-                continue
 
 
 _LEFT_OUT: Any = object()

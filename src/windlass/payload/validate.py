@@ -162,17 +162,14 @@ class Judge:
     def _problems_of_tagged(self, node: Schema, value: dict[str, Any], path: str) -> Iterator[Problem]:
         """As above, but the value itself says which option is meant."""
         name, mapping = node["discriminator"]["propertyName"], node["discriminator"]["mapping"]
-        tag = str(value.get(name))
-        if tag in map(str, mapping):
-            meant = next(ref for known, ref in mapping.items() if str(known) == tag)
+        place, allowed = f"{path}.{name}", "one of " + ", ".join(map(_shown, mapping))
+        meant = {str(known): ref for known, ref in mapping.items()}.get(str(value.get(name)))
+        if meant is not None:
             yield from self.problems({"$ref": meant}, value, path)
         elif name in value:
-            yield _wrong(
-                f"{path}.{name}", value[name], "one of " + ", ".join(_shown(known) for known in mapping)
-            )
+            yield _wrong(place, value[name], allowed)
         else:
-            text = f"{path}.{name} is missing; it says which kind of object this is"
-            yield Problem(f"{path}.{name}", text, "one of " + ", ".join(_shown(known) for known in mapping))
+            yield Problem(place, f"{place} is missing; it says which kind of object this is", allowed)
 
     def _array_problems(self, node: Schema, value: list[Any], path: str) -> Iterator[Problem]:
         yield from _size_problems(node, len(value), path, "Items", "items")
@@ -216,7 +213,7 @@ class Judge:
             return _FORMATS[node["format"]][1] if node["format"] in _FORMATS else "text"
         if "contentEncoding" in node:
             return _BASE64[1]
-        return " or ".join(_WORDS[name] for name in _types(node)) or "any JSON"
+        return " or ".join(_TYPES[name][1] for name in _types(node)) or "any JSON"
 
 
 # --- single values ------------------------------------------------------------------------------
@@ -269,28 +266,20 @@ def _types(node: Schema) -> list[str]:
 
 def _is(name: str, value: Any) -> bool:
     # A bool is an int to Python, not to JSON.
-    return isinstance(value, _TYPES[name]) and (name == "boolean") == isinstance(value, bool)
+    return isinstance(value, _TYPES[name][0]) and (name == "boolean") == isinstance(value, bool)
 
 
 _LONGEST_SHOWN = 80
 _MOST_PROBLEMS = 100
-_TYPES: dict[str, Any] = {
-    "null": type(None),
-    "boolean": bool,
-    "integer": int,
-    "number": int | float,
-    "string": str,
-    "array": list,
-    "object": dict,
-}
-_WORDS = {
-    "null": "null",
-    "boolean": "true or false",
-    "integer": "an integer",
-    "number": "a number",
-    "string": "a string",
-    "array": "an array",
-    "object": "an object",
+# JSON's types in Python, and in words.
+_TYPES: dict[str, tuple[Any, str]] = {
+    "null": (type(None), "null"),
+    "boolean": (bool, "true or false"),
+    "integer": (int, "an integer"),
+    "number": (int | float, "a number"),
+    "string": (str, "a string"),
+    "array": (list, "an array"),
+    "object": (dict, "an object"),
 }
 _BOUNDS: dict[str, tuple[Callable[[float, float], bool], str]] = {
     "minimum": (lambda value, bound: value >= bound, "at least"),

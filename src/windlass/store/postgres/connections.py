@@ -252,7 +252,7 @@ class Pool:
         self._patience = patience
         self._connect = connect or partial(open_connection, use="pool")
         self._changed = threading.Condition()
-        # Each with the time of its last use, and how often the server had moved by then.
+        # Each with the time of its last use, and how often the server had moved before it.
         self._idle: list[tuple[Connection, float, int]] = []
         self._out = 0
         self._closed = False
@@ -278,8 +278,12 @@ class Pool:
         until = self.deadline() if until is None else max(until, monotonic() + _LEAST_SECONDS)
         self._enter(until)
         connection: Connection | None = None
+        # Read before the use: one that was under way while the server moved led to the old one.
+        moves = self._guard.moves
         try:
-            connection = self._rested(checked=checked) or self._opened(until)
+            connection = self._rested(checked=checked)
+            if connection is None:
+                connection, moves = self._opened(until), self._guard.moves
             left = until - monotonic()
             if calling() is not None:
                 check_wanted()
@@ -293,7 +297,7 @@ class Pool:
             self._judge(connection, error)
             raise
         finally:
-            self._leave(connection)
+            self._leave(connection, moves)
 
     def close(self) -> None:
         """Let go of everything; what is in use, when it comes back."""
@@ -332,7 +336,7 @@ class Pool:
                 )
             self._out += 1
 
-    def _leave(self, connection: Connection | None) -> None:
+    def _leave(self, connection: Connection | None, moves: int) -> None:
         stale: list[Connection] = []
         with self._changed:
             self._out -= 1
@@ -341,7 +345,7 @@ class Pool:
                 if self._closed or status != TransactionStatus.IDLE:
                     stale.append(connection)
                 else:
-                    self._idle.append((connection, monotonic(), self._guard.moves))
+                    self._idle.append((connection, monotonic(), moves))
             if self._idle and monotonic() - self._idle[0][1] > _REST_SECONDS:
                 stale.append(self._idle.pop(0)[0])
             self._changed.notify()

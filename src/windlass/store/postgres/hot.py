@@ -96,15 +96,11 @@ def enqueue_new(tx: PostgresTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
     elif len(jobs) <= _STRETCH:
         tx.change("enqueue_new", now=tx.given, **_UNTOLD, **_columns(jobs))
     else:
-        _enqueue_stretches(tx, jobs)
+        # All in one transaction; while the server inserts one stretch, the next is written down here.
+        with tx.pipeline(), tx.part():
+            for start in range(0, len(jobs), _STRETCH):
+                tx.change("enqueue_new", now=tx.given, **_UNTOLD, **_columns(jobs[start : start + _STRETCH]))
     return list(map(_created, jobs))
-
-
-def _enqueue_stretches(tx: PostgresTx, jobs: Sequence[NewJob]) -> None:
-    """All in one transaction; while the server inserts one stretch, the next is written down here."""
-    with tx.pipeline(), tx.part():
-        for start in range(0, len(jobs), _STRETCH):
-            tx.change("enqueue_new", now=tx.given, **_UNTOLD, **_columns(jobs[start : start + _STRETCH]))
 
 
 def enqueue(tx: PostgresTx, jobs: Sequence[NewJob], *, repeated: bool = False) -> list[Enqueued]:

@@ -108,7 +108,12 @@ def _on(url: str, call: Callable[[PostgresTx, Address], T]) -> T:
 def _apply(tx: PostgresTx, each: Migration, say: Callable[[str], None]) -> bool:
     """Apply one migration; False if another migrator has done so meanwhile."""
     if each.alone:
-        _step_by_step(tx.connection, each, say)
+        # Outside a transaction it keeps no writer waiting, and may itself wait for old transactions.
+        steps = list(each.each())
+        with _unhurried(tx.connection):
+            for number, statement in enumerate(steps, 1):
+                say(f"applying {each.label}, step {number} of {len(steps)}")
+                tx.connection.execute(statement.encode())
         _note(tx, each)
         return True
     for _ in range(_TRIES):
@@ -133,15 +138,6 @@ def _at_once(tx: PostgresTx, each: Migration, say: Callable[[str], None]) -> boo
         tx.connection.execute(each.text.encode())
         _note(tx, each)
     return True
-
-
-def _step_by_step(connection: Connection, each: Migration, say: Callable[[str], None]) -> None:
-    # What may run outside a transaction keeps no writer waiting, and may itself wait for old transactions.
-    steps = list(each.each())
-    with _unhurried(connection):
-        for number, statement in enumerate(steps, 1):
-            say(f"applying {each.label}, step {number} of {len(steps)}")
-            connection.execute(statement.encode())
 
 
 def _note(tx: PostgresTx, each: Migration) -> None:
