@@ -1,7 +1,7 @@
 """Declare operator actions: one declaration gives the command, the route, the remote call and the button.
 
-    @Action("POST jobs/{id}/bury", bulk=True, danger=True, past="moved to the dead letters")
-    def bury(self, name: JobName, *, tenant: Tenant = None, why: Why = "") -> Acted:
+    @Action("POST jobs/{id}/discard", bulk=True, danger=True, past="discarded")
+    def discard(self, name: JobName, *, tenant: Tenant = None, why: Why = "") -> Acted:
 
 Who may only look may ask for what is a GET, and operators for all else, unless `need` says otherwise. The
 first parameter fills the path. `tenant` goes into the query, everything else into the body (into the

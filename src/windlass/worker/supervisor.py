@@ -190,7 +190,7 @@ class Supervisor:
         for pid, code in _ended([_ANY] if self._alone else [place.pid for place in self._everyone()]):
             for place in self._everyone():
                 if place.pid == pid:
-                    self._bury(place, code, now)
+                    self._ended(place, code, now)
         for place in self._everyone():
             place.listen(now)
             self._watch(place, now)
@@ -263,12 +263,12 @@ class Supervisor:
             fields = {"place": place.number, "error": str(error), "again_in": place.start_at - now}
             log.warning("worker.not_started", extra=fields)
 
-    def _bury(self, place: _Place, code: int, now: float) -> None:
+    def _ended(self, place: _Place, code: int, now: float) -> None:
         """A worker ended: was that its own will, and when shall another take its place?"""
         pid, lived = place.pid, now - place.started
         if pid is None:
             return
-        place.bury(code)
+        place.ended(code)
         fields = {"pid": pid, "place": place.number, "ending": told_end(code), "lived": round(lived, 1)}
         worked = True
         if code != 0:
@@ -413,7 +413,7 @@ class _Place:
             return None
         return Adopted(self.pid, self.tag, self._reports, -1 if self.watch is None else self.watch.box.fd)
 
-    def bury(self, code: int) -> None:
+    def ended(self, code: int) -> None:
         if self._process is not None:
             # Reaped by us and not by it: else it would be missed.
             self._process.returncode = code
