@@ -22,9 +22,11 @@ settings.register_profile("fast", settings.get_profile("ci"), max_examples=10)
 settings.load_profile("ci" if os.environ.get("CI") else "home")
 
 
-# A shell lets what it starts in the background ignore Ctrl-C; whatever a test starts would ignore it, too.
+# A shell lets what it starts in the background ignore Ctrl-C, and nohup a closed terminal; what a test starts
+# would ignore it, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 OBEYED = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
 
 
