@@ -51,7 +51,7 @@ def dlq() -> None:
     windlass dlq list --json
 """)
 @filter_options_without_state
-@option("--limit N", "So many at most, up to 1000.", default=50, show_default=True)
+@option("--limit N", "Show at most N, up to 1000.", default=50, show_default=True)
 @option("--cursor CURSOR", "Go on where an earlier list ended.")
 @option("--group", "By type and error, the largest group first; of types only.")
 def list_command(limit: int, cursor: str | None, group: bool, **choice: Any) -> None:

@@ -58,7 +58,7 @@ def status() -> None:
 """)
 @click.argument("query", required=False, metavar="[QUERY]")
 @filter_options
-@option("--limit N", "So many at most, up to 1000.", default=50, show_default=True)
+@option("--limit N", "Show at most N, up to 1000.", default=50, show_default=True)
 @option("--cursor CURSOR", "Go on where an earlier list ended.")
 def list_command(query: str | None, limit: int, cursor: str | None, **choice: Any) -> None:
     """Jobs, newest first, live and ended.

@@ -60,7 +60,7 @@ def worker() -> None:
 @option("--pool NAME=TYPES:SLOTS", "Slots of their own for some types; may be repeated.", multiple=True)
 @option("--memory SIZE", "What jobs with a memory limit may take together, such as 8GB.")
 @option("--probe [HOST:]PORT", "Answer by HTTP whether all is well: 200 or 503.")
-@option("--watch", "Start anew when a file of the application changes.")
+@option("--watch", "Restart when a file of the application changes.")
 @option("--until-empty", "Exit when nothing runs and nothing can be claimed.")
 def start(
     app: str | None,

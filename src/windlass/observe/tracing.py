@@ -61,7 +61,7 @@ def _tracer_of(provider: TracerProvider) -> Tracer:
 
 
 def _tracer() -> Tracer:
-    """Whoever comes here has asked whether there is one."""
+    """The tracer of the provider; callers check `on()` first."""
     return _tracer_of(cast("TracerProvider", _provider()))
 
 
