@@ -259,6 +259,11 @@ class Call:
         async with self.parts.turns.turn(self.identity.key_id):
             return await self.parts.run_for(self.is_gone, verb, *args, **options)
 
+    async def run_long(self, verb: Callable[..., T], /, *args: Any, **options: Any) -> T:
+        """The same for what keeps a core busy: of these an API key runs two at once, and the others wait."""
+        async with self.parts.long_turns.turn(self.identity.key_id):
+            return await self.run(verb, *args, **options)
+
     def ops(self, form: msgspec.Struct | None) -> Ops:
         """The operator's verbs in the caller's name; one job meets the same request once."""
         return self.parts.ops(self.identity, "" if form is None else self._request_id(form))

@@ -98,7 +98,7 @@ async def list_jobs(
         # With the answer as it is sent: a thousand jobs take a while to write down.
         return Reply(200, page_document(_page(call, chosen, limit, cursor), call.parts.store.now()))
 
-    return await call.run(listed)
+    return await call.run_long(listed)
 
 
 def _page(call: Call, where: Filter, limit: int, cursor: str | None) -> Page:

@@ -38,6 +38,7 @@ T = TypeVar("T")
 # Fewer than the connections of a store: what all callers read together leaves some to those who enqueue.
 _THREADS = 8
 _THREADS_PER_KEY = 4
+_LONG_PER_KEY = 2
 # One chunk of an operation may take so long; its lease ends by itself otherwise.
 _CARRIER_SECONDS = 2.0
 _LOOK_SECONDS = 2.0
@@ -79,6 +80,7 @@ class Parts:
         self.connections = Connections()
         self.waiting_workers = WaitingWorkers(self)
         self.turns = Turns(_THREADS, _THREADS_PER_KEY)
+        self.long_turns = Turns(_THREADS, _LONG_PER_KEY)
         # What the requests under way have sent so far.
         self.body_bytes = 0
         # What ends the parts that were started, the first of them last.

@@ -53,7 +53,7 @@ async def enqueue(call: Call) -> Reply:
     form = await call.body(JobForm)
     refusal = _over_rate(call, [form])
     with _span(call, [form]) as trace:
-        make = _maker(call, [form], refusal, trace=trace)
+        make = await _maker(call, [form], refusal, trace=trace)
         stored = await call.parts.commits.accept(make, call.is_gone)
     _note(call, stored)
     [job] = _accepted([form], stored)
@@ -116,7 +116,7 @@ async def _enqueue_all(call: Call, form: BatchForm, *, bulk: bool = False) -> Re
     refusal = _over_rate(call, form.jobs)
     batch: NewBatch | None = None
     with _span(call, form.jobs) as trace:
-        make = _maker(call, form.jobs, refusal, batch=True, trace=trace)
+        make = await _maker(call, form.jobs, refusal, batch=True, trace=trace)
         if form.batch is not None or form.batch_id is not None:
             name = check_text("batch", form.batch or "", MAX_BATCH_NAME, least=0)
             batch = NewBatch(id=_batch_id(call, form), name=name, extends=bulk)
@@ -211,7 +211,7 @@ def _over_rate(call: Call, forms: Sequence[JobForm]) -> Problem | None:
     return None
 
 
-def _maker(
+async def _maker(
     call: Call,
     forms: Sequence[JobForm],
     refusal: Problem | None,
@@ -222,11 +222,15 @@ def _maker(
     """What makes the jobs of a request, where the store may be waited for: a type may be news.
 
     Most need nothing that is not known here. They are made at once, while the store is busy with those before
-    them, and only the queue's depth is left to be looked at. With a `refusal` nothing is made: jobs that were
-    accepted before are answered with, and others are refused.
+    them, and only the queue's depth is left to be looked at. Large ones are made on a thread of their own, or
+    all others would wait behind them. With a `refusal` nothing is made: jobs that were accepted before are
+    answered with, and others are refused.
     """
     queue = call.parts.queue
-    if call.size <= _SMALL and not any(form.depends_on for form in forms):
+    if call.size > _SMALL:
+        large = await call.run_long(_drafts, call, forms, batch=batch, trace=trace)
+        return partial(_admitted, call, large, refusal)
+    if not any(form.depends_on for form in forms):
         # What is refused here is looked at once more below, where everything that is wrong is found.
         with suppress(NotAtHand, WindlassError):
             drafts = [

@@ -26,7 +26,7 @@ _GRACE_SECONDS = 25
 # How long a connection may stay open on which nothing comes.
 _IDLE_SECONDS = 30
 # A thread that makes a long list gives way to the next request after this, instead of Python's 5 ms.
-_SWITCH_SECONDS = 0.0005
+_SWITCH_SECONDS = 0.0001
 
 
 class Server:
