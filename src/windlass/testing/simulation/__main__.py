@@ -1,0 +1,44 @@
+"""`make simulate`: seeds for a while, and the story of the first that fails."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+
+from windlass.testing.simulation.story import FAULTS, STEPS, run, shrink
+
+
+def main() -> int:
+    """Play seeds; 1 if one of them broke a promise."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, help="play only this one")
+    parser.add_argument("--first", type=int, default=1, help="the first seed")
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long to play")
+    parser.add_argument("--steps", type=int, default=STEPS, help="steps of one seed, before the calm")
+    parser.add_argument("--faults", default=",".join(sorted(FAULTS)), help="which faults may strike")
+    options = parser.parse_args()
+    faults = frozenset(filter(None, options.faults.split(",")))
+    logging.disable(logging.CRITICAL)
+    began, verbs, seeds = time.monotonic(), 0, 0
+    seed = options.first if options.seed is None else options.seed
+    while True:
+        story = run(seed, steps=options.steps, faults=faults)
+        verbs, seeds = verbs + story.verbs, seeds + 1
+        if story.broken is not None:
+            print(f"seed {seed}: {story.broken}; shrinking {len(story.steps)} steps", flush=True)
+            short = shrink(story, faults=faults)
+            print(*short.lines, sep="\n")
+            print(f"seed {seed}: {short.broken}; {len(short.steps)} steps")
+            return 1
+        took = time.monotonic() - began
+        if options.seed is not None or took > options.seconds:
+            break
+        seed += 1
+    print(f"{seeds} seeds, {verbs} verbs, {verbs / took * 3600:,.0f} an hour: every promise held")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
