@@ -56,11 +56,18 @@ class Checker:
         self._accepted: dict[str, int] = {}
         self._keys: dict[str, str] = {}
         self._read = 0
+        self._version = -1
         self._audited = 0
         self._workers: dict[str, str] = {}
         self._beats: dict[str, float] = {}
         self._finished: dict[str, int] = {}
         self._paused: set[str] = set()
+        # Jobs that an operator has stopped, and at which step.
+        self._stopped: dict[str, int] = {}
+        self._parents: dict[str, set[str]] = {}
+        self._fences: dict[tuple[str, int], int] = {}
+        # Jobs that had ended at some moment.
+        self._once_ended: set[str] = set()
 
     def fail(self, promise: str, detail: str) -> None:
         """A promise is broken."""
@@ -71,41 +78,68 @@ class Checker:
         self._db.close()
 
     def check(self, step: Step) -> None:
-        """Everything, after a step."""
+        """Everything, after a step; if nobody has written, nothing has changed."""
+        [version] = self._db.execute("pragma data_version").fetchone()
+        changed, self._version = version != self._version, version
+        if changed:
+            self._check_store(step)
+        if len(self._world.calls) > self._read:
+            self._check_answers()
+        self._check_runs(step)
+
+    def _check_store(self, step: Step) -> None:
         before, self.jobs = self.jobs, {row["id"]: dict(row) for row in self._db.execute(_JOBS)}
         self.known = sorted(self.jobs)
         self.dead = [each for each in self.known if self.jobs[each]["state"] == "dead"]
         self.live = sum(job["state"] not in _ENDED for job in self.jobs.values())
-        self._check_answers()
+        self._once_ended |= {job["id"] for job in self.jobs.values() if job["state"] in _ENDED}
         self._check_moves(before, step)
+        for job in self.jobs.values():
+            if job["state"] == "processing":
+                self._claimed(job["id"], job["claims"])
         self._check_bounds()
         self._check_fleet()
         self._check_batches()
         self._check_schedules()
-        self._check_runs(step)
+        self._check_effects()
         if self._world.steps % _FULL_CHECK_EVERY == 0:
             self._check_whole()
+
+    def is_dead(self, worker: Worker) -> bool:
+        """Whether the fleet took this worker for dead, which may not know it yet."""
+        return self._workers.get(worker.parts.membership.id) == "dead"
 
     # --- one promise each ---
 
     def _check_answers(self) -> None:
         """What was accepted is there, a key means one job, and each action is in the audit log."""
         for call in self._world.calls[self._read :]:
+            if call.verb == "replay":
+                # Whether or not its answer came: it may run, and waits for nobody any more.
+                self._stopped.pop(call.asked, None)
+                self._parents.pop(call.asked, None)
             if call.answer is None:
                 continue
             if call.verb in ("enqueue", "batch"):
-                self._accepted |= dict.fromkeys(call.answer, call.step)
-                for draft, job in zip(call.asked, call.answer, strict=True):
-                    if draft.key is not None and self._keys.setdefault(draft.key, job) != job:
-                        self.fail("keys", f"{draft.key} was answered with {self._keys[draft.key]} and {job}")
+                self._note_accepted(call)
             elif call.verb not in ("pause", "resume") or self._turned(call):
                 self._audited += 1
+            if call.verb in ("cancel", "bury"):
+                self._stopped[call.asked] = call.step
         self._read = len(self._world.calls)
         if lost := self._accepted.keys() - self.jobs.keys():
             self.fail("accepted", f"jobs {sorted(lost)} were accepted and are gone")
         [noted] = self._db.execute("select count(*) from windlass_audit where who = 'operator'").fetchone()
         if noted < self._audited:
             self.fail("audit", f"{self._audited} actions were answered, {noted} are in the audit log")
+
+    def _note_accepted(self, call: Call) -> None:
+        self._accepted |= dict.fromkeys(call.answer, call.step)
+        for draft, job in zip(call.asked, call.answer, strict=True):
+            if draft.key is not None and self._keys.setdefault(draft.key, job) != job:
+                self.fail("keys", f"{draft.key} was answered with {self._keys[draft.key]} and {job}")
+            if draft.depends_on and job == draft.id:
+                self._parents[job] = set(draft.depends_on)
 
     def _turned(self, call: Call) -> bool:
         """Whether a pause or its end changed anything: it does so once."""
@@ -136,10 +170,8 @@ class Checker:
     def _check_bounds(self) -> None:
         """Limits, unique names, and children that wait for their parents."""
         running = Counter(job["type"] for job in self.jobs.values() if job["state"] == "processing")
-        limits = {row["name"]: row["value"] for row in self._db.execute("select name, value from windlass_settings")}
-        allowed = max([2, 3]) if limits else 2
-        if running["limited"] > allowed:
-            self.fail("limits", f"{running['limited']} limited jobs run, {allowed} may")
+        if running["limited"] > self._world.limit:
+            self.fail("limits", f"{running['limited']} limited jobs run, {self._world.limit} may")
         names = Counter(
             job["unique_name"]
             for job in self.jobs.values()
@@ -168,9 +200,13 @@ class Checker:
         for row in self._db.execute("select id, then_id, finished_at from windlass_batches"):
             members = [job for job in self.jobs.values() if job["batch"] == row["id"]]
             finished, then = row["finished_at"], row["then_id"]
-            if self._finished.setdefault(row["id"], finished or 0) not in (0, finished):
+            before = self._finished.get(row["id"], 0)
+            if before not in (0, finished):
                 self.fail("batches", f"batch {row['id']} was closed twice")
             self._finished[row["id"]] = finished or 0
+            open_jobs = [job["id"] for job in members if job["state"] not in _ENDED]
+            if finished and not before and open_jobs:
+                self.fail("batches", f"batch {row['id']} was closed, and {open_jobs} have not ended")
             if finished is None and then in self.jobs:
                 self.fail("batches", f"batch {row['id']} is open, and its last job is there")
             if finished is None and members and all(job["state"] in _ENDED for job in members):
@@ -195,6 +231,26 @@ class Checker:
             job = self.jobs.get(job_id)
             if job is not None and attempt > job["max_attempts"]:
                 self.fail("attempts", f"job {job_id} began attempt {attempt} of {job['max_attempts']}")
+            if self._stopped.get(job_id, self._world.steps) < self._claimed(job_id, fence):
+                self.fail(
+                    "stopped", f"job {job_id} was stopped at step {self._stopped[job_id]} and runs again"
+                )
+            missing = self._parents.get(job_id, set()) - self._once_ended
+            if missing:
+                self.fail(
+                    "dependents", f"job {job_id} runs, and its parents {sorted(missing)} have not ended"
+                )
+
+    def _claimed(self, job_id: str, fence: int) -> int:
+        """The step after which a lease of the job was first seen."""
+        return self._fences.setdefault((job_id, fence), self._world.steps)
+
+    def _check_effects(self) -> None:
+        """What a handler writes in its transaction is there once, and only if the job is completed."""
+        effects = Counter(row["job"] for row in self._db.execute("select job from effects"))
+        for job, count in effects.items():
+            if count > 1 or self.jobs[job]["state"] != "completed":
+                self.fail("transactions", f"{count} effects of job {job}, which is {self.jobs[job]['state']}")
 
     def _check_whole(self) -> None:
         store = self._world.operator.store
@@ -208,13 +264,13 @@ class Checker:
         return not self.unfinished()
 
     def unfinished(self) -> list[str]:
-        """Jobs that were accepted and have not ended. A child may wait for a dead parent: an operator decides."""
-        waiting = {
-            row["child_id"]
-            for row in self._db.execute("select parent_id, child_id from windlass_dependencies where policy = 'wait'")
-        }
+        """Jobs that have not ended, but for those below a dead parent: there an operator decides."""
+        waits = self._db.execute("select parent_id, child_id from windlass_dependencies").fetchall()
+        blocked = {job["id"] for job in self.jobs.values() if job["state"] == "dead"}
+        while more := {child for parent, child in waits if parent in blocked} - blocked:
+            blocked |= more
         return [
             f"{job['id']} is {job['state']}"
             for job in self.jobs.values()
-            if job["state"] not in _ENDED and job["type"] != "tick" and job["id"] not in waiting
+            if job["state"] not in _ENDED and job["type"] != "tick" and job["id"] not in blocked
         ]

@@ -31,7 +31,9 @@ class _Time:
 @contextmanager
 def seeded(clock: ManualClock) -> Iterator[None]:
     """Within the block nothing depends on this machine: not its time, not its chance, and on no thread."""
-    with mock.patch.multiple(SystemClock, monotonic=clock.monotonic, uptime=clock.uptime, micros=_wall(clock)):
+    with mock.patch.multiple(
+        SystemClock, monotonic=clock.monotonic, uptime=clock.uptime, micros=_wall(clock)
+    ):
         with _patched("monotonic", time.monotonic, clock.monotonic):
             with (
                 mock.patch.object(clocks, "time", _Time(clock)),
@@ -70,7 +72,9 @@ def _token_hex(count: int) -> str:
 @contextmanager
 def _patched(name: str, before: object, after: object) -> Iterator[None]:
     """Change a name in every module of ours that has imported it."""
-    found = [m for key, m in sys.modules.items() if key.startswith("windlass") and vars(m).get(name) is before]
+    found = [
+        m for key, m in sys.modules.items() if key.startswith("windlass") and vars(m).get(name) is before
+    ]
     for module in found:
         setattr(module, name, after)
     try:

@@ -136,7 +136,9 @@ class _Breaking:
         return found
 
 
-_STATEMENTS = frozenset({"rows", "row", "change", "change_all", "search", "count", "enqueue", "execute", "fetch"})
+_STATEMENTS = frozenset(
+    {"rows", "row", "change", "change_all", "search", "count", "enqueue", "execute", "fetch"}
+)
 
 
 def _name(verb: Callable[..., Any]) -> str:

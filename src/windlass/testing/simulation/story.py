@@ -17,7 +17,7 @@ from windlass.upkeep.membership import Place
 from windlass.worker import parts
 
 FAULTS = frozenset({"kill", "freeze", "cut off", "lost answer", "kill in write", "clock"})
-STEPS = 400
+STEPS = 1000
 # Files in memory, where the system has them.
 _MEMORY = Path("/dev/shm")  # noqa: S108
 

@@ -22,7 +22,7 @@ from windlass.testing.simulation.worker import Worker
 TYPES = ("plain", "limited", "flaky")
 LIMIT = 2
 EVERY = 30
-_MOST_WORKERS = 4
+_MOST_WORKERS = 3
 _MOST_JOBS = 60
 _KEYS = 6
 _UNIQUE = 3
@@ -30,6 +30,18 @@ _JUMP = 300
 # How long the world may take to finish everything after the last fault.
 _CALM_SECONDS = 40_000.0
 _CALM_STEPS = 20_000
+# How much a world likes a kind of step, by chance; these it needs.
+_LIKES = (0.0, 0.3, 1.0, 1.0, 4.0)
+_PEOPLE = frozenset({"producer", "operator"})
+_MOST_PEOPLE = 4.0
+_NEEDED = (0.1, 0.3, 1.0, 3.0)
+_ALWAYS = frozenset(
+    {"time", "new worker", "start", "claimer", "settler", "heartbeat", "begin", "end", "thaw", "heal"}
+)
+# Loops that only report or look after the house come seldom, and some must not win every race.
+_WEIGHTS = dict.fromkeys(("ledger", "ticks", "settings", "pruner", "timeouts", "verifier"), 1.0) | {
+    "heartbeat": 6.0
+}
 
 
 class Step(NamedTuple):
@@ -64,6 +76,8 @@ class World:
         # Which handler was called where: (step, process, job, attempt, token's fence).
         self.started: list[tuple[int, str, str, int, int]] = []
         self.calm = False
+        self.limit = LIMIT
+        self._likes: dict[str, float] = {}
         self.processes: dict[str, Process] = {}
         self._made = 0
         # Drafts whose answer was lost: a producer sends the same again.
@@ -111,7 +125,11 @@ class World:
 
     def choose(self, chance: random.Random) -> Step:
         """The next step, by chance among those that are possible."""
-        options = list(self._options())
+        options = [(who, what, weight * self._liking(what, chance)) for who, what, weight in self._options()]
+        # However much they do, time goes on and workers work.
+        people = sum(weight for who, _, weight in options if who in _PEOPLE) or 1.0
+        share = min(1.0, _MOST_PEOPLE / people)
+        options = [(who, what, weight * (share if who in _PEOPLE else 1)) for who, what, weight in options]
         total = sum(weight for _, _, weight in options)
         place = chance.random() * total
         for who, what, weight in options:
@@ -119,6 +137,14 @@ class World:
             if place <= 0:
                 break
         return Step(who, what, chance.getrandbits(48))
+
+    def _liking(self, what: str, chance: random.Random) -> float:
+        """Each world has its own character: here nobody cancels, there workers freeze all the time."""
+        if self.calm:
+            return 1.0
+        if what not in self._likes:
+            self._likes[what] = chance.choice(_NEEDED if what in _ALWAYS else _LIKES)
+        return self._likes[what]
 
     def do(self, step: Step) -> bool:
         """Carry out a step; False if it is not possible now, as in a replay that leaves out others."""
@@ -146,50 +172,85 @@ class World:
         for worker in workers:
             if not worker.acts:
                 if worker.frozen:
-                    yield worker.name, "thaw", 0.3
+                    yield worker.name, "thaw", 3.0 if self.checker.is_dead(worker) else 0.2
                 continue
             if not worker.started:
                 yield worker.name, "start", 5
                 continue
             due = worker.due(now)
             busy = busy or bool(due)
-            yield from ((worker.name, name, 6.0) for name in due)
+            # What a worker does that others took for dead is where it gets interesting.
+            stale = 5.0 if self.checker.is_dead(worker) else 1.0
+            yield from ((worker.name, name, _WEIGHTS.get(name, 6.0 * stale)) for name in due)
             if worker.hands.waiting:
-                yield worker.name, "begin", 4
+                yield worker.name, "begin", 4 * stale
             if worker.hands.running:
-                yield worker.name, "end", 2
+                yield worker.name, "end", 4 * stale
             if worker.drained and worker.idle:
                 yield worker.name, "leave", 2
             if not self.calm:
                 yield from self._faults_of(worker)
             elif worker.away:
                 yield worker.name, "heal", 5
-        yield "world", "time", 2 if busy else 10
+        yield "world", "time", 2 if busy else 20
         if len([each for each in workers if not each.drained]) < (1 if self.calm else _MOST_WORKERS):
             yield "world", "new worker", 1.0
         if not self.calm:
             yield from self._people()
 
     def _faults_of(self, worker: Worker) -> Iterable[tuple[str, str, float]]:
-        weights = {"kill": 0.15, "freeze": 0.15, "cut off": 0.1, "lost answer": 0.4, "kill in write": 0.2}
+        # Somebody must be left who notices.
+        others = any(
+            each.acts and not each.away
+            for each in self.processes.values()
+            if each not in self._bystanders(worker)
+        )
+        busy = (3.0 if worker.hands.running else 0.1) if others else 0.0
+        weights = {
+            "kill": 0.15,
+            "freeze": busy,
+            "cut off": busy / 2,
+            "lost answer": 0.4,
+            "kill in write": 0.2,
+        }
         for fault, weight in weights.items():
             if fault in self.faults:
                 yield worker.name, fault, weight
         if worker.away:
-            yield worker.name, "heal", 1.0
+            yield worker.name, "heal", 3.0 if self.checker.is_dead(worker) else 0.3
+
+    def _bystanders(self, worker: Worker) -> tuple[Process, ...]:
+        return worker, self.producer, self.operator
 
     def _people(self) -> Iterable[tuple[str, str, float]]:
         if self.checker.live < _MOST_JOBS:
-            for what in ("enqueue", "enqueue many", "enqueue key", "enqueue unique", "enqueue child", "batch"):
+            for what in (
+                "enqueue",
+                "enqueue many",
+                "enqueue key",
+                "enqueue unique",
+                "enqueue child",
+                "batch",
+            ):
                 yield "producer", what, 0.6
-        for what in ("cancel", "bury", "replay", "priority", "pause", "resume", "limit", "drain", "run schedule"):
+        for what in (
+            "cancel",
+            "bury",
+            "replay",
+            "priority",
+            "pause",
+            "resume",
+            "limit",
+            "drain",
+            "run schedule",
+        ):
             yield "operator", what, 0.25
         if "clock" in self.faults:
             yield "world", "jump", 0.1
         if "lost answer" in self.faults:
             yield "producer", "lost answer", 0.2
             yield "operator", "lost answer", 0.1
-        yield "world", "checkpoint", 0.1
+        yield "producer", "checkpoint", 0.1
 
     # --- what a step does ---
 
@@ -200,6 +261,9 @@ class World:
         elif what == "lost answer":
             assert process is not None  # noqa: S101 - the world has no answers to lose
             process.fault = (random.choice(list(When)), False)
+        elif what == "checkpoint":
+            writer = self.producer.store._writer  # type: ignore[attr-defined]  # noqa: SLF001
+            writer._checkpointer.run(writer._connection)  # noqa: SLF001
         elif step.who == "producer":
             self._produce(what)
         elif step.who == "operator":
@@ -212,9 +276,6 @@ class World:
             self._join(Worker(self, f"w{self._made}", release))
         elif what == "jump":
             self.clock.jump(timedelta(seconds=random.randint(-_JUMP, _JUMP)))
-        elif what == "checkpoint":
-            writer = self.producer.store._writer  # type: ignore[attr-defined]  # noqa: SLF001
-            writer._checkpointer.run(writer._connection)  # noqa: SLF001
 
     def _act_of_worker(self, what: str, worker: Worker) -> None:
         if what in worker.timers:
@@ -265,7 +326,10 @@ class World:
         if self._unsure and random.random() < 0.5:
             verb, asked = self._unsure.pop()
         elif what == "batch":
-            verb, asked = "batch", [queue.draft("plain", {"number": number}) for _ in range(random.randint(1, 3))]
+            verb, asked = (
+                "batch",
+                [queue.draft("plain", {"number": number}) for _ in range(random.randint(1, 3))],
+            )
         else:
             kind = random.choice(TYPES)
             options: dict[str, Any] = {"priority": random.randint(0, 10)}
@@ -312,7 +376,7 @@ class World:
             kind = random.choice(TYPES)
             self._call(what, kind, lambda: getattr(ops, what)(kind))
         elif what == "limit":
-            most = str(random.randint(1, 3))
+            most = str(random.randint(1, LIMIT))
             self._call(what, most, lambda: ops.set_limit("limited", {"concurrency": most}))
         elif what == "drain" and worker is not None and worker.started and random.random() < 0.2:
             name = worker.parts.membership.id

@@ -1,0 +1,187 @@
+"""Does the simulator find bugs? Each planted one, by itself, in a copy of the source; `make simulate-mutants`.
+
+What was found is written after each, so that a run can be stopped and taken up again. A bug that is not found
+is a finding about the simulator.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "bench" / "mutants.json"
+SECONDS = 600.0
+
+
+class Mutant(NamedTuple):
+    """A bug: in one file, one piece of text instead of another."""
+
+    name: str
+    file: str
+    right: str
+    wrong: str
+
+
+def _sql(name: str, file: str, statement: str, right: str, wrong: str) -> Mutant:
+    """A change within one named statement."""
+    text = (ROOT / "src/windlass/store" / file).read_text()
+    start = text.index(f"-- name: {statement}\n")
+    end = text.find("\n-- name:", start + 1)
+    whole = text[start : end if end > 0 else len(text)]
+    if right not in whole:
+        raise SystemExit(f"{name}: {right!r} is not in {statement}")
+    return Mutant(name, f"store/{file}", whole, whole.replace(right, wrong))
+
+
+MUTANTS = (
+    _sql("a retry without its fence", "running.sql", "put_back", "seq = :seq and token = :token", "seq = :seq"),
+    _sql(
+        "a completion without its fence",
+        "sqlite/hot.sql",
+        "finish_together [sqlite]",
+        " and jobs.token = json_extract(done.value, '$[1]')",
+        "",
+    ),
+    _sql("a lease that anybody extends", "running.sql", "extend", " and token = :token", ""),
+    _sql("a dead letter without its fence", "sqlite/hot.sql", "bury_running", " and token = :token", ""),
+    Mutant(
+        "workers declared dead without the silence rule",
+        "upkeep/membership.py",
+        "DEAD_AFTER = 10.0",
+        "DEAD_AFTER = 1.0",
+    ),
+    Mutant(
+        "a watcher that was away counts its own absence as silence",
+        "upkeep/membership.py",
+        "        if now - pulse.sent > WELL_WITHIN or pulse.gaps != self._gaps:",
+        "        if False:",
+    ),
+    _sql("dead although its beat has moved", "fleet.sql", "declare_dead", " and beat = :beat", ""),
+    Mutant(
+        "a settle that does not look at the operator's request",
+        "store/sqlite/hot.py",
+        '        if asked is not None and asked["request"] is not None:',
+        "        if False:",
+    ),
+    _sql("a batch closed twice", "chains.sql", "lock_batch", " and finished_at is null", ""),
+    Mutant(
+        "a batch closed before its last job has ended",
+        "store/chains.py",
+        '    if row is None or tx.row("batch_goes_on", id=batch) is not None:',
+        "    if row is None:",
+    ),
+    _sql(
+        "a dependent released by its first parent", "chains.sql", "release_dependent", "waits_for - 1", "0"
+    ),
+    Mutant(
+        "a schedule advanced without its fence",
+        "store/schedules.py",
+        "        return []\n    if todo.missed is not None:",
+        "        pass\n    if todo.missed is not None:",
+    ),
+    _sql("attempts that are not counted", "running.sql", "put_back", "attempts - :given_back", "attempts - 1"),
+    Mutant(
+        "an outcome lost when its write fails",
+        "worker/settler.py",
+        "            self.queue.extendleft(reversed(batch))\n            raise",
+        "            raise",
+    ),
+    Mutant(
+        "a limit counted without the jobs that run",
+        "store/limits.py",
+        '    return 0 if row is None else int(row["count"])',
+        "    return 0",
+    ),
+    Mutant(
+        "a worker that goes on under its old name after it was declared dead",
+        "worker/heartbeat.py",
+        "            self._rejoin()\n        elif",
+        "            self._membership.confirm(sent, generation)\n        elif",
+    ),
+    Mutant(
+        "a run that starts although its worker is not sure of its lease",
+        "worker/runner.py",
+        "        if self.closed or not self._membership.sure() or lease.worker != self._membership.id:",
+        "        if self.closed:",
+    ),
+    Mutant(
+        "a claim whose answer was lost is forgotten",
+        "worker/claimer.py",
+        "            self._doubt.begin()\n",
+        "",
+    ),
+)
+
+
+def main() -> int:
+    """Play all; 1 if one was not found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="how long to look for each")
+    parser.add_argument("--only", help="only those whose name has this in it")
+    parser.add_argument("--again", action="store_true", help="forget what was found before")
+    options = parser.parse_args()
+    known: dict[str, dict[str, object]] = {}
+    if RESULTS.exists() and not options.again:
+        known = json.loads(RESULTS.read_text())
+    for mutant in MUTANTS:
+        if options.only and options.only not in mutant.name:
+            continue
+        if mutant.name not in known or options.only:
+            known[mutant.name] = play(mutant, options.seconds)
+            RESULTS.write_text(json.dumps(known, indent=1) + "\n")
+        print(f"{mutant.name:<72} {told(known[mutant.name])}", flush=True)
+    missed = [mutant.name for mutant in MUTANTS if known.get(mutant.name, {}).get("found") is False]
+    print(f"{len(known) - len(missed)} found, {len(missed)} missed")
+    return 1 if missed else 0
+
+
+def play(mutant: Mutant, seconds: float) -> dict[str, object]:
+    """Look for one bug."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "src"
+        shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
+        file = source / "windlass" / mutant.file
+        text = file.read_text()
+        if text.count(mutant.right) != 1:
+            raise SystemExit(f"{mutant.name}: {mutant.right!r} is {text.count(mutant.right)} times in {mutant.file}")
+        file.write_text(text.replace(mutant.right, mutant.wrong))
+        words = [sys.executable, "-m", "windlass.testing.simulation", "--seconds", str(seconds)]
+        began = time.monotonic()
+        done = subprocess.run(
+            words, env={**os.environ, "PYTHONPATH": str(source)}, capture_output=True, text=True, check=False
+        )
+    took = round(time.monotonic() - began, 1)
+    last = done.stdout.strip().rpartition("\n")[2]
+    found = re.fullmatch(r"seed (\d+): (\w+): (.*); (\d+) steps", last)
+    if found is None:
+        return {"found": False, "seconds": took, "said": last or done.stderr.strip()[-500:]}
+    seed, promise, detail, steps = found.groups()
+    return {
+        "found": True,
+        "seconds": took,
+        "seed": int(seed),
+        "promise": promise,
+        "steps": int(steps),
+        "detail": re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "ID", detail),
+    }
+
+
+def told(result: dict[str, object]) -> str:
+    """A result in a line."""
+    if not result["found"]:
+        return f"NOT FOUND in {result['seconds']} s: {result['said']}"
+    return f"{result['promise']:<12} seed {result['seed']}, {result['steps']} steps, {result['seconds']} s"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
