@@ -1,4 +1,4 @@
-"""Does the simulator find bugs? Each planted one, by itself, in a copy of the source; `make simulate-mutants`.
+"""Does the simulator find bugs? Each planted one by itself, in a copy of the source.
 
 What was found is written after each, so that a run can be stopped and taken up again. A bug that is not found
 is a finding about the simulator.
@@ -44,7 +44,9 @@ def _sql(name: str, file: str, statement: str, right: str, wrong: str) -> Mutant
 
 
 MUTANTS = (
-    _sql("a retry without its fence", "running.sql", "put_back", "seq = :seq and token = :token", "seq = :seq"),
+    _sql(
+        "a retry without its fence", "running.sql", "put_back", "seq = :seq and token = :token", "seq = :seq"
+    ),
     _sql(
         "a completion without its fence",
         "sqlite/hot.sql",
@@ -80,16 +82,16 @@ MUTANTS = (
         '    if row is None or tx.row("batch_goes_on", id=batch) is not None:',
         "    if row is None:",
     ),
-    _sql(
-        "a dependent released by its first parent", "chains.sql", "release_dependent", "waits_for - 1", "0"
-    ),
+    _sql("a dependent released by its first parent", "chains.sql", "release_dependent", "waits_for - 1", "0"),
     Mutant(
         "a schedule advanced without its fence",
         "store/schedules.py",
         "        return []\n    if todo.missed is not None:",
         "        pass\n    if todo.missed is not None:",
     ),
-    _sql("attempts that are not counted", "running.sql", "put_back", "attempts - :given_back", "attempts - 1"),
+    _sql(
+        "attempts that are not counted", "running.sql", "put_back", "attempts - :given_back", "attempts - 1"
+    ),
     Mutant(
         "an outcome lost when its write fails",
         "worker/settler.py",
@@ -153,9 +155,11 @@ def play(mutant: Mutant, seconds: float) -> dict[str, object]:
         file = source / "windlass" / mutant.file
         text = file.read_text()
         if text.count(mutant.right) != 1:
-            raise SystemExit(f"{mutant.name}: {mutant.right!r} is {text.count(mutant.right)} times in {mutant.file}")
+            raise SystemExit(
+                f"{mutant.name}: {mutant.right!r} is {text.count(mutant.right)} times in {mutant.file}"
+            )
         file.write_text(text.replace(mutant.right, mutant.wrong))
-        words = [sys.executable, "-m", "windlass.testing.simulation", "--seconds", str(seconds)]
+        words = [sys.executable, str(ROOT / "scripts/simulate.py"), "--seconds", str(seconds)]
         began = time.monotonic()
         done = subprocess.run(
             words, env={**os.environ, "PYTHONPATH": str(source)}, capture_output=True, text=True, check=False

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from windlass.testing.simulation.worker import Worker
+from windlass.testing.simulation.application import LIMIT, TICK
 
 if TYPE_CHECKING:
-    from windlass.testing.simulation.world import Call, Step, World
+    from windlass.testing.simulation.people import Call
+    from windlass.testing.simulation.world import Step, World
 
 _ENDED = frozenset({"completed", "dead", "cancelled", "discarded"})
 # From a state to another, as docs/guarantees.md and the table of states have it.
@@ -55,7 +57,6 @@ class Checker:
         self.live = 0
         self._accepted: dict[str, int] = {}
         self._keys: dict[str, str] = {}
-        self._read = 0
         self._version = -1
         self._audited = 0
         self._workers: dict[str, str] = {}
@@ -66,6 +67,8 @@ class Checker:
         self._stopped: dict[str, int] = {}
         self._parents: dict[str, set[str]] = {}
         self._fences: dict[tuple[str, int], int] = {}
+        # Leases under which the handler was called.
+        self._begun: set[tuple[str, int]] = set()
         # Jobs that had ended at some moment.
         self._once_ended: set[str] = set()
 
@@ -83,8 +86,9 @@ class Checker:
         changed, self._version = version != self._version, version
         if changed:
             self._check_store(step)
-        if len(self._world.calls) > self._read:
-            self._check_answers()
+        calls = self._world.producer.calls + self._world.operator.calls
+        if calls:
+            self._check_answers(calls)
         self._check_runs(step)
 
     def _check_store(self, step: Step) -> None:
@@ -105,15 +109,15 @@ class Checker:
         if self._world.steps % _FULL_CHECK_EVERY == 0:
             self._check_whole()
 
-    def is_dead(self, worker: Worker) -> bool:
+    def is_dead(self, worker: str) -> bool:
         """Whether the fleet took this worker for dead, which may not know it yet."""
-        return self._workers.get(worker.parts.membership.id) == "dead"
+        return self._workers.get(worker) == "dead"
 
     # --- one promise each ---
 
-    def _check_answers(self) -> None:
+    def _check_answers(self, calls: Sequence[Call]) -> None:
         """What was accepted is there, a key means one job, and each action is in the audit log."""
-        for call in self._world.calls[self._read :]:
+        for call in calls:
             if call.verb == "replay":
                 # Whether or not its answer came: it may run, and waits for nobody any more.
                 self._stopped.pop(call.asked, None)
@@ -126,7 +130,8 @@ class Checker:
                 self._audited += 1
             if call.verb in ("cancel", "bury"):
                 self._stopped[call.asked] = call.step
-        self._read = len(self._world.calls)
+        self._world.producer.calls.clear()
+        self._world.operator.calls.clear()
         if lost := self._accepted.keys() - self.jobs.keys():
             self.fail("accepted", f"jobs {sorted(lost)} were accepted and are gone")
         [noted] = self._db.execute("select count(*) from windlass_audit where who = 'operator'").fetchone()
@@ -161,17 +166,16 @@ class Checker:
                 self.fail("attempts", f"job {job_id}: {new['attempts']} of {new['max_attempts']}")
 
     def _check_fence(self, old: dict[str, Any], new: dict[str, Any], step: Step) -> None:
-        worker = self._world.processes.get(step.who)
-        if step.what == "reaper" or step.who not in self._world.processes:
-            return
-        if not isinstance(worker, Worker) or worker.parts.membership.id != old["worker"]:
+        worker = next((each for each in self._world.workers if each.name == step.who), None)
+        gone = worker is None and step.who.startswith("w")
+        if step.what != "reaper" and not gone and (worker is None or worker.fleet_id != old["worker"]):
             self.fail("fence", f"{step.who} took {old['id']} from {old['worker']} by {step.what}: {new}")
 
     def _check_bounds(self) -> None:
         """Limits, unique names, and children that wait for their parents."""
         running = Counter(job["type"] for job in self.jobs.values() if job["state"] == "processing")
-        if running["limited"] > self._world.limit:
-            self.fail("limits", f"{running['limited']} limited jobs run, {self._world.limit} may")
+        if running["limited"] > LIMIT:
+            self.fail("limits", f"{running['limited']} limited jobs run, {LIMIT} may")
         names = Counter(
             job["unique_name"]
             for job in self.jobs.values()
@@ -223,11 +227,11 @@ class Checker:
 
     def _check_runs(self, step: Step) -> None:
         """A handler runs once for each claim, and a job that has ended does not run."""
-        runs = [run for run in self._world.started if run[0] == self._world.steps]
-        for _, _, job_id, attempt, fence in runs:
-            same = [each for each in self._world.started if each[2] == job_id and each[4] == fence]
-            if len(same) > 1:
-                self.fail("claims", f"job {job_id} ran {len(same)} times under one lease: {step}")
+        started, self._world.started = self._world.started, []
+        for _, job_id, attempt, fence in started:
+            if (job_id, fence) in self._begun:
+                self.fail("claims", f"job {job_id} ran twice under one lease: {step}")
+            self._begun.add((job_id, fence))
             job = self.jobs.get(job_id)
             if job is not None and attempt > job["max_attempts"]:
                 self.fail("attempts", f"job {job_id} began attempt {attempt} of {job['max_attempts']}")
@@ -259,10 +263,6 @@ class Checker:
 
     # --- the end ---
 
-    def is_over(self) -> bool:
-        """Whether every job has ended, but for what comes by itself."""
-        return not self.unfinished()
-
     def unfinished(self) -> list[str]:
         """Jobs that have not ended, but for those below a dead parent: there an operator decides."""
         waits = self._db.execute("select parent_id, child_id from windlass_dependencies").fetchall()
@@ -272,5 +272,5 @@ class Checker:
         return [
             f"{job['id']} is {job['state']}"
             for job in self.jobs.values()
-            if job["state"] not in _ENDED and job["type"] != "tick" and job["id"] not in blocked
+            if job["state"] not in _ENDED and job["type"] != TICK and job["id"] not in blocked
         ]

@@ -31,22 +31,20 @@ class _Time:
 @contextmanager
 def seeded(clock: ManualClock) -> Iterator[None]:
     """Within the block nothing depends on this machine: not its time, not its chance, and on no thread."""
-    with mock.patch.multiple(
-        SystemClock, monotonic=clock.monotonic, uptime=clock.uptime, micros=_wall(clock)
+    with (
+        mock.patch.multiple(SystemClock, monotonic=clock.monotonic, uptime=clock.uptime, micros=_wall(clock)),
+        _patched("monotonic", time.monotonic, clock.monotonic),
+        mock.patch.object(clocks, "time", _Time(clock)),
+        mock.patch.object(secrets, "token_hex", _token_hex),
+        mock.patch.object(secrets, "randbits", random.getrandbits),
+        # It works on the writer's own thread; the world has a step of its own for it.
+        mock.patch.object(Checkpointer, "is_due", return_value=False),
+        mock.patch.object(settler, "_GATHER_SECONDS", 0.0),
+        # The tokens of leases are made in SQL.
+        mock.patch.object(storefile, "open_connection", _open),
     ):
-        with _patched("monotonic", time.monotonic, clock.monotonic):
-            with (
-                mock.patch.object(clocks, "time", _Time(clock)),
-                mock.patch.object(secrets, "token_hex", _token_hex),
-                mock.patch.object(secrets, "randbits", random.getrandbits),
-                # It works on the writer's own thread; the world has a step of its own for it.
-                mock.patch.object(Checkpointer, "is_due", lambda _: False),
-                mock.patch.object(settler, "_GATHER_SECONDS", 0.0),
-                # The tokens of leases are made in SQL.
-                mock.patch.object(storefile, "open_connection", _open),
-            ):
-                yield
-                clocks.uuid7.begin()
+        yield
+    clocks.uuid7.begin()
 
 
 def reseed(seed: int) -> None:

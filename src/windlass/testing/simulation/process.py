@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from windlass import connect
 from windlass.errors import StoreUnavailable
 from windlass.queue import Queue
 from windlass.store.sqlite.store import SqliteStore
+from windlass.testing.simulation import application
 
 if TYPE_CHECKING:
     from windlass.testing.simulation.world import World
@@ -43,36 +44,43 @@ class Process:
         self.frozen = False
         # Cut off from the store.
         self.away = False
-        # What strikes its next write: a kill, or an answer that is lost.
+        # What strikes its next write, and whether that kills it; otherwise the answer is lost.
         self.fault: tuple[When, bool] | None = None
         self.queue = Queue(world.url, clock=world.clock)
-        world.app(self)
+        application.register(self)
         opened = connect.open_alone(world.url, clock=world.clock)
-        self.store = opened.store
-        assert isinstance(self.store, SqliteStore)  # noqa: S101 - the world is on SQLite
-        self._strike(self.store)
+        store = opened.store
+        assert isinstance(store, SqliteStore)  # noqa: S101 - the world is on SQLite
+        self.store = store
+        # Every write goes through the one, every read through the other.
+        self.writer = store._writer  # noqa: SLF001
+        self.writer.run = partial(self._write, self.writer.run)  # type: ignore[method-assign]
+        store._read = partial(self._read, store._read)  # type: ignore[method-assign]  # noqa: SLF001
         self._instead = self.queue.instead(opened, world.url, world.clock)
         self._instead.__enter__()
 
-    @property
-    def acts(self) -> bool:
-        """Whether it can do anything now."""
-        return self.alive and not self.frozen
+    # --- for the world ---
+
+    def options(self) -> Iterable[tuple[str, float]]:
+        """What it could do now, and how likely that is."""
+        return ()
+
+    def do(self, what: str) -> None:
+        """Do one of these."""
+        raise NotImplementedError(what)
 
     def kill(self) -> None:
         """It is gone, with all that it had in memory."""
         self.alive = False
-        self.fault = None
         # Its files are closed for it, as the system does; what was committed stays in the log.
         with contextlib.suppress(StoreUnavailable):
             self._instead.__exit__(None, None, None)
 
-    # --- the way to the store ---
+    def heal(self) -> None:
+        """Nothing holds it up any more."""
+        self.fault, self.away, self.frozen = None, False, False
 
-    def _strike(self, store: SqliteStore) -> None:
-        writer = store._writer  # noqa: SLF001 - every write of a store goes this way
-        writer.run = partial(self._write, writer.run)  # type: ignore[method-assign]
-        store._read = partial(self._read, store._read)  # type: ignore[method-assign]  # noqa: SLF001
+    # --- the way to the store ---
 
     def _reach(self) -> None:
         if not self.alive:
@@ -84,40 +92,30 @@ class Process:
         self._reach()
         return real(verb, *args, **options)
 
-    def _write(
-        self,
-        real: Callable[..., Any],
-        verb: Callable[..., Any],
-        *args: Any,
-        alone: Callable[..., Any] | None = None,
-        **options: Any,
-    ) -> Any:
+    def _write(self, real: Callable[..., Any], verb: Callable[..., Any], *args: Any, **options: Any) -> Any:
         self._reach()
         self.world.verbs += 1
         fault, self.fault = self.fault, None
         if fault is None:
-            return real(verb, *args, alone=alone, **options)
+            return real(verb, *args, **options)
         when, kills = fault
+        # One statement by itself has no inside: it runs as the transaction that it stands for.
+        options.pop("alone", None)
         self.world.tell(f"{'killed' if kills else 'answer lost'} {when} {_name(verb)}")
-        if when is When.BEFORE:
-            raise self._end(kills=kills)
         if when is When.INSIDE:
-            # By itself a single statement has no inside.
-            real(partial(self._broken_off, verb, kills), *args, **options)
-        answer = real(verb, *args, **options)
-        del answer
-        raise self._end(kills=kills)
+            real(partial(self._break_off, verb, kills), *args, **options)
+        elif when is When.AFTER:
+            real(verb, *args, **options)
+        raise self._end(kills)
 
-    def _broken_off(self, verb: Callable[..., Any], kills: bool, tx: Any, *args: Any, **options: Any) -> Any:  # noqa: FBT001
-        verb(_Breaking(tx, random.randrange(6), partial(self._end, kills=kills)), *args, **options)
-        # It ended before that many statements.
-        raise self._end(kills=kills)
+    def _break_off(self, verb: Callable[..., Any], kills: bool, tx: Any, *args: Any, **options: Any) -> None:  # noqa: FBT001
+        """Run some of its statements. What they changed is rolled back."""
+        verb(_Breaking(tx, random.randrange(6), partial(self._end, kills)), *args, **options)
+        raise self._end(kills)
 
-    def _end(self, *, kills: bool) -> BaseException:
-        if kills:
-            self.alive = False
-            return Killed()
-        return StoreUnavailable("the answer was lost")
+    def _end(self, kills: bool) -> BaseException:  # noqa: FBT001
+        self.alive = not kills
+        return Killed() if kills else StoreUnavailable("the answer was lost")
 
 
 class _Breaking:
@@ -127,18 +125,14 @@ class _Breaking:
         self._tx, self._left, self._end = tx, left, end
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._tx, name)
-        if name not in _STATEMENTS:
-            return found
-        if self._left == 0:
-            raise self._end()
-        self._left -= 1
-        return found
+        if name in _STATEMENTS:
+            if self._left == 0:
+                raise self._end()
+            self._left -= 1
+        return getattr(self._tx, name)
 
 
-_STATEMENTS = frozenset(
-    {"rows", "row", "change", "change_all", "search", "count", "enqueue", "execute", "fetch"}
-)
+_STATEMENTS = frozenset({"rows", "row", "change", "change_all", "search", "count", "enqueue"})
 
 
 def _name(verb: Callable[..., Any]) -> str:

@@ -16,7 +16,7 @@ from windlass.testing.simulation.world import Step, World
 from windlass.upkeep.membership import Place
 from windlass.worker import parts
 
-FAULTS = frozenset({"kill", "freeze", "cut off", "lost answer", "kill in write", "clock"})
+FAULTS = frozenset({"kill", "freeze", "cut off", "lost answer", "kill in write", "jump"})
 STEPS = 1000
 # Files in memory, where the system has them.
 _MEMORY = Path("/dev/shm")  # noqa: S108
@@ -44,8 +44,8 @@ def run(
     with (
         tempfile.TemporaryDirectory(dir=where, prefix="windlass-") as folder,
         seeded(clock),
-        mock.patch.object(parts, "here", lambda: place),
-        mock.patch.object(parts, "resident", lambda _: 0),
+        mock.patch.object(parts, "here", return_value=place),
+        mock.patch.object(parts, "resident", return_value=0),
     ):
         reseed(seed)
         world = World(Path(folder), clock, faults)

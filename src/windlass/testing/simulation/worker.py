@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from windlass.config import WorkerConfig
 from windlass.errors import StoreError
-from windlass.job import Lease
 from windlass.loop import Loop, pause_after
 from windlass.outcome import Result
-from windlass.testing.simulation.process import Process
+from windlass.testing.simulation.process import Process, When
 from windlass.worker.parts import Parts
 from windlass.worker.run import Run
 from windlass.worker.shutdown import Shutdown
@@ -20,48 +20,9 @@ if TYPE_CHECKING:
     from windlass.testing.simulation.world import World
 
 _LONGEST_PAUSE = 4.0
-
-
-class Hands:
-    """Stands in for the threads of a worker: a run begins and ends when the world says so."""
-
-    def __init__(self) -> None:
-        self.waiting: list[Run] = []
-        self.running: list[tuple[Run, Result]] = []
-
-    def start(self, run: Run) -> None:
-        self.waiting.append(run)
-
-    def carried(self) -> list[Run]:
-        return [run for run, _ in self.running]
-
-    def close(self) -> None:
-        """Nothing to end."""
-
-
-class Timer:
-    """When a loop ticks next."""
-
-    def __init__(self, loop: Loop, now: float) -> None:
-        self.loop = loop
-        self.at = now
-        self._failures = 0
-
-    def is_due(self, now: float) -> bool:
-        # After a failure a wake-up does not shorten the pause.
-        return now >= self.at or (not self._failures and self.loop._woken.is_set())  # noqa: SLF001
-
-    def tick(self, now: Callable[[], float]) -> None:
-        loop = self.loop
-        loop._woken.clear()  # noqa: SLF001
-        try:
-            answer = loop._tick()  # noqa: SLF001
-        except Exception:
-            self._failures += 1
-            self.at = now() + pause_after(self._failures, _LONGEST_PAUSE)
-            raise
-        self._failures = 0
-        self.at = now() + (loop._every if answer is None else max(0.0, answer))  # noqa: SLF001
+_SLOTS = 4
+# Loops that only report or look after the house come seldom.
+_SELDOM = frozenset({"ledger", "ticks", "settings", "pruner", "timeouts", "verifier"})
 
 
 class Worker(Process):
@@ -69,71 +30,177 @@ class Worker(Process):
 
     def __init__(self, world: World, name: str, release: int) -> None:
         super().__init__(world, name, release)
-        self.parts = Parts(
-            self.store,
-            self.queue.wakeup,
-            self.queue.registry,
-            WorkerConfig(concurrency=4),
-            clock=world.clock,
-            asked_to_drain=self._drain,
+        registry, config = self.queue.registry, WorkerConfig(concurrency=_SLOTS)
+        self._parts = Parts(
+            self.store, self.queue.wakeup, registry, config, clock=world.clock, asked_to_drain=self._drain
         )
-        self.hands = Hands()
-        self.parts.runner.threads = self.hands  # type: ignore[assignment]
-        self.timers: dict[str, Timer] = {}
+        self._hands = _Hands()
+        self._parts.runner.threads = self._hands  # type: ignore[assignment]
+        self._shutdown = Shutdown(self._parts)
+        self._timers: dict[str, _Timer] = {}
         self.drained = False
-        self._shutdown = Shutdown(self.parts)
-
-    def start(self) -> None:
-        """Enter the fleet; as `Worker.start` does, without its threads."""
-        parts, now = self.parts, self.world.clock.monotonic()
-        parts.publish()
-        parts.live.refresh()
-        parts.heartbeat.join()
-        self.queue.wakeup.subscribe(parts.triggers.hint)
-        self.timers = {loop.name: Timer(loop, now) for loop in (*parts.loops, *parts.reporting)}
-        self.timers["claimer"] = Timer(parts.claimer.loop, now)
 
     @property
-    def started(self) -> bool:
-        return bool(self.timers)
+    def fleet_id(self) -> str:
+        """Its name in the fleet."""
+        return self._parts.membership.id
 
-    def due(self, now: float) -> Sequence[str]:
-        """The loops that could tick now."""
-        return [name for name, timer in self.timers.items() if timer.is_due(now)]
+    @property
+    def next_tick(self) -> float | None:
+        """When its next loop is due, by the clock that only rises."""
+        now = self.world.clock.monotonic()
+        coming = [timer.at for timer in self._timers.values() if timer.at > now]
+        return min(coming) if coming and self.acts else None
 
-    def tick(self, name: str) -> None:
+    @property
+    def acts(self) -> bool:
+        """Whether it can do anything now."""
+        return self.alive and not self.frozen
+
+    # --- for the world ---
+
+    def options(self) -> Iterable[tuple[str, float]]:
+        """What it could do now, and how likely that is."""
+        # What a worker does that others took for dead is where it gets interesting.
+        stale = self.world.checker.is_dead(self.fleet_id)
+        if self.frozen:
+            yield "thaw", 3.0 if stale else 0.2
+        elif not self._timers:
+            yield "start", 5.0
+        else:
+            yield from self._work(5.0 if stale else 1.0)
+            yield from self._faults()
+            if self.away:
+                yield "heal", 3.0 if stale else 0.3
+
+    def _work(self, eager: float) -> Iterable[tuple[str, float]]:
+        now = self.world.clock.monotonic()
+        for name, timer in self._timers.items():
+            if timer.is_due(now):
+                yield name, 1.0 if name in _SELDOM else 6.0 if name == "heartbeat" else 6.0 * eager
+        if self._hands.waiting:
+            yield "begin", 4.0 * eager
+        if self._hands.running:
+            yield "end", 4.0 * eager
+        if self.drained and not self._parts.runs and self._parts.settler.empty:
+            yield "leave", 2.0
+
+    def _faults(self) -> Iterable[tuple[str, float]]:
+        # Somebody must be left who notices.
+        noticed = any(each.acts and not each.away for each in self.world.workers if each is not self)
+        stop = (3.0 if self._hands.running else 0.1) if noticed else 0.0
+        weights = {
+            "kill": 0.15,
+            "freeze": stop,
+            "cut off": stop / 2,
+            "lost answer": 0.4,
+            "kill in write": 0.2,
+        }
+        yield from ((fault, weight) for fault, weight in weights.items() if fault in self.world.faults)
+
+    def do(self, what: str) -> None:
+        """Do one of these."""
+        if what in self._timers:
+            self._tick(what)
+        elif what in ("freeze", "thaw"):
+            self.frozen = what == "freeze"
+        elif what in ("cut off", "heal"):
+            self.away = what == "cut off"
+        elif what in ("lost answer", "kill in write"):
+            self.fault = (random.choice(list(When)), what == "kill in write")
+        else:
+            {
+                "start": self._start,
+                "begin": self._begin,
+                "end": self._end_run,
+                "leave": self._leave,
+                "kill": self.kill,
+            }[what]()
+
+    # --- what it does ---
+
+    def _start(self) -> None:
+        """Enter the fleet, as `Worker.start` does, without its threads."""
+        parts, now = self._parts, self.world.clock.monotonic()
+        try:
+            parts.publish()
+            parts.live.refresh()
+            parts.heartbeat.join()
+        except StoreError as error:
+            self.world.tell(f"did not start: {error}")
+            self.kill()
+            return
+        self.queue.wakeup.subscribe(parts.triggers.hint)
+        loops = (*parts.loops, *parts.reporting, parts.claimer.loop)
+        self._timers = {loop.name: _Timer(loop, now) for loop in loops}
+
+    def _tick(self, name: str) -> None:
         """Let one loop tick; a store that fails is the loop's own affair."""
         try:
-            self.timers[name].tick(self.world.clock.monotonic)
+            self._timers[name].tick(self.world.clock.monotonic())
         except StoreError as error:
             self.world.tell(f"{name} failed: {error}")
 
-    def begin(self, place: int) -> None:
+    def _begin(self) -> None:
         """Call the handler of a run that waits for a thread. Its result is not reported yet."""
-        run = self.hands.waiting.pop(place)
-        result = contextvars.copy_context().run(self.parts.runner.call, run)
+        run = self._hands.waiting.pop(random.randrange(len(self._hands.waiting)))
+        result = contextvars.copy_context().run(self._parts.runner.call, run)
         if self.alive:
-            self.hands.running.append((run, result))
+            self._hands.running.append((run, result))
 
-    def end(self, place: int) -> None:
+    def _end_run(self) -> None:
         """The handler of a run returns."""
-        run, result = self.hands.running.pop(place)
-        self.parts.runner.done(run, result)
-
-    def leases(self) -> list[Lease]:
-        """What it believes to hold."""
-        return [run.lease for run in self.parts.runs.values()]
-
-    def leave(self) -> None:
-        """Leave the fleet, as a worker that was drained does once nothing runs and all is written."""
-        self.store.leave(self.parts.membership.id)
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing waits, runs or has to be written."""
-        return not self.parts.runs and self.parts.settler.empty
+        run, result = self._hands.running.pop(random.randrange(len(self._hands.running)))
+        self._parts.runner.done(run, result)
 
     def _drain(self) -> None:
         self.drained = True
-        self.timers.pop("claimer", None)
+        self._timers.pop("claimer", None)
         self._shutdown.drain()
+
+    def _leave(self) -> None:
+        """Leave the fleet, as a drained worker does once nothing runs and all is written."""
+        try:
+            self.store.leave(self.fleet_id)
+        finally:
+            self.kill()
+
+
+class _Hands:
+    """Stands in for the threads of a worker: a run begins and ends when the world says so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Run] = []
+        # With the result that nobody has seen yet.
+        self.running: list[tuple[Run, Result]] = []
+
+    def start(self, run: Run) -> None:
+        """Take a run that has a slot."""
+        self.waiting.append(run)
+
+    def carried(self) -> list[Run]:
+        """The runs under way."""
+        return [run for run, _ in self.running]
+
+
+class _Timer:
+    """When a loop ticks next."""
+
+    def __init__(self, loop: Loop, now: float) -> None:
+        self._loop = loop
+        self._failures = 0
+        self.at = now
+
+    def is_due(self, now: float) -> bool:
+        """Whether it may tick now. After a failure a wake-up does not shorten the pause."""
+        return now >= self.at or (not self._failures and self._loop._woken.is_set())  # noqa: SLF001
+
+    def tick(self, now: float) -> None:
+        """Let it tick, as `Loop` does on its thread."""
+        loop = self._loop
+        loop._woken.clear()  # noqa: SLF001
+        self._failures += 1
+        self.at = now + pause_after(self._failures, _LONGEST_PAUSE)
+        answer = loop._tick()  # noqa: SLF001
+        self._failures = 0
+        self.at = now + (loop._every if answer is None else max(0.0, answer))  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""`make simulate`: seeds for a while, and the story of the first that fails."""
+"""Seeds for a while, and the story of the first that breaks a promise."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ def main() -> int:
     parser.add_argument("--faults", default=",".join(sorted(FAULTS)), help="which faults may strike")
     options = parser.parse_args()
     faults = frozenset(filter(None, options.faults.split(",")))
+    if unknown := faults - FAULTS:
+        parser.error(f"--faults must be of {', '.join(sorted(FAULTS))}, got {min(unknown)}")
     logging.disable(logging.CRITICAL)
     began, verbs, seeds = time.monotonic(), 0, 0
     seed = options.first if options.seed is None else options.seed
     while True:
         story = run(seed, steps=options.steps, faults=faults)
-        verbs, seeds = verbs + story.verbs, seeds + 1
+        verbs, seeds, took = verbs + story.verbs, seeds + 1, time.monotonic() - began
         if story.broken is not None:
-            print(f"seed {seed}: {story.broken}; shrinking {len(story.steps)} steps", flush=True)
+            print(f"seed {seed} after {took:.0f} s: {story.broken}; looking for a short story", flush=True)
             short = shrink(story, faults=faults)
             print(*short.lines, sep="\n")
             print(f"seed {seed}: {short.broken}; {len(short.steps)} steps")
             return 1
-        took = time.monotonic() - began
         if options.seed is not None or took > options.seconds:
             break
         seed += 1

@@ -1,0 +1,52 @@
+"""The simulator: the same seed is the same run, good code holds, and a planted bug is found and shrunk."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from windlass.testing.simulation import story
+from windlass.upkeep import membership
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """A simulated fleet logs as much as a real one."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_same_seed_is_the_same_run_byte_for_byte(seed: int) -> None:
+    first, second = story.run(seed), story.run(seed)
+    assert first.broken is None
+    assert first.lines == second.lines
+    assert first.dump == second.dump
+
+
+@pytest.mark.parametrize("seed", range(11, 17))
+def test_every_promise_holds_in_a_world_of_faults(seed: int) -> None:
+    told = story.run(seed)
+    assert told.broken is None, f"seed {seed}: {told.broken}"
+    assert told.verbs > 100
+
+
+def test_a_planted_bug_is_found_and_told_in_a_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "DEAD_AFTER", 1.0)
+    found = next(told for seed in range(1, 20) if (told := story.run(seed, steps=300)).broken is not None)
+    assert found.broken is not None
+    assert found.broken.promise == "living"
+    short = story.shrink(found)
+    assert short.broken is not None
+    assert short.broken.promise == "living"
+    assert len(short.steps) <= 10
+
+
+def test_a_plan_is_replayed_step_by_step() -> None:
+    whole = story.run(3, steps=200)
+    again = story.run(3, plan=whole.steps)
+    assert again.steps == whole.steps
+    assert again.dump == whole.dump
