@@ -35,7 +35,7 @@ def register(process: Process) -> None:
 
     for name in TYPES:
         concurrency = LIMIT if name == "limited" else None
-        queue.job(name=name, max_attempts=3, concurrency=concurrency)(handle)  # type: ignore[typeddict-item]
+        queue.job(name=name, max_attempts=3, concurrency=concurrency)(handle)  # type: ignore[arg-type]
     queue.job(name=TICK, every=process.release * _EVERY, max_attempts=2)(tick)
 
 

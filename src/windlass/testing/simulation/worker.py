@@ -69,7 +69,8 @@ class Worker(Process):
             yield "start", 5.0
         else:
             yield from self._work(5.0 if stale else 1.0)
-            yield from self._faults()
+            if not self.world.calm:
+                yield from self._faults()
             if self.away:
                 yield "heal", 3.0 if stale else 0.3
 
