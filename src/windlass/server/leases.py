@@ -55,7 +55,7 @@ from windlass.server.schemas import NOTHING, ClaimForm, SettledDocument, lease_n
 from windlass.server.waiting import WaitingWorker, happens
 from windlass.spans import LONGEST_DELAY
 from windlass.store.engine import Claimed, Settlement, Want
-from windlass.worker.live_settings import policy_of
+from windlass.worker.admission import policy_of
 
 if TYPE_CHECKING:
     from windlass.server.parts import Parts

@@ -34,8 +34,7 @@ from windlass.upkeep.maintenance import Pruner, Ticks
 from windlass.upkeep.membership import Membership, Watchman, here, is_gone
 from windlass.upkeep.reaper import Reaper
 from windlass.wakeup import Wakeup
-from windlass.worker.admission import Admission, BreakerCounts
-from windlass.worker.live_settings import LiveSettings
+from windlass.worker.admission import Admission, BreakerCounts, LiveSettings
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -25,12 +25,11 @@ from windlass.upkeep.membership import Membership, Watchman, here, is_gone
 from windlass.upkeep.reaper import Reaper
 from windlass.upkeep.scheduler import Declarer, Scheduler
 from windlass.wakeup import Wakeup
-from windlass.worker.admission import Admission, BreakerCounts
+from windlass.worker.admission import Admission, BreakerCounts, LiveSettings
 from windlass.worker.children.children import Children
 from windlass.worker.children.process_tree import ProcessTags, resident
 from windlass.worker.claimer import Claimer
 from windlass.worker.heartbeat import Heartbeat
-from windlass.worker.live_settings import LiveSettings
 from windlass.worker.memory import SHARE_OF_MACHINE, MemoryBudget, machine_memory
 from windlass.worker.other_releases import OtherReleases
 from windlass.worker.pool import PollTriggers, Pool

@@ -24,8 +24,7 @@ from windlass.size import told_size
 from windlass.worker.children import messages, process_tree
 from windlass.worker.children.messages import Answered, Asked, Verb, retell
 from windlass.worker.children.process_tree import OomWatch
-from windlass.worker.context_backend import ContextBackend
-from windlass.worker.run import Run
+from windlass.worker.run import ContextBackend, Run
 from windlass.worker.shell import TERM_SECONDS, Reader, told_end
 from windlass.worker.watchdog import Guard
 
