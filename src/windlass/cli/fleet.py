@@ -153,7 +153,7 @@ class HandBack:
             )
             reaper.take_over(gone)
             ledger.count(names.RESTARTS)
-            ledger.count(names.restarted(f"{place.host}/{death.place}"))
+            ledger.count(f"{names.RESTARTED}{place.host}/{death.place}")
             if death.code == -signal.SIGKILL and not death.killed_here and self._oom.explains():
                 log.warning("worker.out_of_memory", extra={"pid": pid, "place": death.place})
                 ledger.count(names.OOM_KILLS)
