@@ -20,8 +20,9 @@ from windlass.errors import FatalError
 from windlass.job import MAX_RESULT, Job, Output
 from windlass.outcome import Raised, Result, Returned, clean_end
 from windlass.worker.children import process_tree
-from windlass.worker.children.process_tree import TAG, ProcessTags, kill_group
+from windlass.worker.children.process_tree import ProcessTags, kill_group
 from windlass.worker.run import Run
+from windlass.worker.watch import TAG, end_tagged
 from windlass.worker.watchdog import Guard
 
 _KEPT_IN_RESULT = 16_384
@@ -197,7 +198,7 @@ class Command:
             self._group = None
         if self._halted is not None:
             # What left the group shall stop too; a command that ended by itself may leave a daemon behind.
-            process_tree.end_tagged(self.tag, but=group)
+            end_tagged(self.tag, but=group)
         self.guard.remove(group)
 
 

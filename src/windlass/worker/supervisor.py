@@ -19,11 +19,10 @@ import msgspec
 
 from windlass.clock import Clock
 from windlass.loop import Loop, pause_after
-from windlass.worker.children import process_tree
 from windlass.worker.children.process_tree import die_with_parent
 from windlass.worker.health import Health, expose
 from windlass.worker.shell import told_end
-from windlass.worker.watch import Box, Hang, Watch, kill, new_box
+from windlass.worker.watch import Box, Hang, Watch, end_tagged, kill, new_box
 from windlass.worker.watchdog import tell_hang
 
 log = logging.getLogger("windlass.supervisor")
@@ -277,7 +276,7 @@ class Supervisor:
         worked = True
         if code != 0:
             # What it left running ends first: then its jobs may run elsewhere.
-            process_tree.end_tagged(place.tag)
+            end_tagged(place.tag)
             worked = self._calls.died(Death(pid, place.number, code, killed_here=place.killed))
         if self._leaving.get(place.number) is place:
             del self._leaving[place.number]

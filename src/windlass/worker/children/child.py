@@ -26,6 +26,7 @@ from windlass.worker.children.messages import Answered, Asked, Verb, retell
 from windlass.worker.children.process_tree import OomWatch
 from windlass.worker.run import ContextBackend, Run
 from windlass.worker.shell import TERM_SECONDS, Reader, told_end
+from windlass.worker.watch import TAG
 from windlass.worker.watchdog import Guard
 
 # The child has the worker's own view of where modules are found, before it imports any.
@@ -78,7 +79,7 @@ class Child:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
-                    env={**os.environ, process_tree.TAG: self._tag},
+                    env={**os.environ, TAG: self._tag},
                     pass_fds=(theirs.fileno(),),
                     start_new_session=True,
                 )

@@ -22,7 +22,8 @@ from pathlib import Path
 
 import msgspec
 
-TAG = "WINDLASS_CHILD"
+from windlass.worker.watch import end_tagged
+
 _PROC = Path("/proc")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -116,26 +117,6 @@ def has_ended(process: subprocess.Popen[bytes]) -> bool:
     if hasattr(os, "waitid"):
         return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     return process.poll() is not None
-
-
-def end_tagged(tag: str, *, but: int = 0) -> None:
-    """Kill every process that carries this tag, or one that begins with it and a dot."""
-    pause = threading.Event()
-    for _ in range(_ROUNDS):
-        living = [pid for pid in _tagged(tag) if pid not in (but, os.getpid()) and _lives(pid)]
-        for pid in living:
-            _signal(pid, signal.SIGKILL)
-        if not living:
-            return
-        pause.wait(_PAUSE_SECONDS)
-
-
-def _tagged(tag: str) -> Iterator[int]:
-    whole, begin = f"\0{TAG}={tag}\0", f"\0{TAG}={tag}."
-    for pid in _all():
-        environment = f"\0{_read(pid, 'environ')}\0"
-        if whole in environment or begin in environment:
-            yield pid
 
 
 def _all() -> Iterator[int]:
