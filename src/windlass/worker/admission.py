@@ -6,7 +6,8 @@ import logging
 import math
 import threading
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -46,7 +47,7 @@ class Admission:
 
     def __init__(self, declared: Declared, types: Mapping[str, int]) -> None:
         self._declared = declared
-        self._types = types
+        self.types = types
         self.switches = Switches()
         self.restricted: dict[str, Restriction] = {}
         self.low_share = 0.0
@@ -59,17 +60,14 @@ class Admission:
         # Those that share a counted limit with types that are served elsewhere: their ends are news there.
         self.shared: frozenset[str] = frozenset()
 
-    def serve(self, types: Mapping[str, int]) -> None:
-        self._types = types
-
     def apply(self, settings: Settings, switches: Switches) -> bool:
         """Take what holds now; whether that is anything else than before."""
         before = (self._shut, self.restricted)
         self.switches = switches
         self.low_share = settings.low_share
-        self._shut = frozenset(name for name in self._types if self._is_shut(name))
+        self._shut = frozenset(filter(self._is_shut, self.types))
         self.restricted = {
-            name: found for name in self._types if (found := self._restriction(name, settings)) is not None
+            name: found for name in self.types if (found := self._restriction(name, settings)) is not None
         }
         self.counted = frozenset(name for name, each in self.restricted.items() if each.counted)
         return before != (self._shut, self.restricted)
@@ -121,7 +119,7 @@ class Admission:
 
     def learn(self, types: Mapping[str, TypeInfo]) -> None:
         """Which types there are in all: permits that types elsewhere share are theirs, too."""
-        elsewhere = [info for name, info in types.items() if name not in self._types]
+        elsewhere = [info for name, info in types.items() if name not in self.types]
         names = {KEY + key for info in elsewhere if (key := info.options.get("limit_key")) is not None}
         names |= {ALL} if elsewhere else set()
         self.shared = frozenset(
@@ -327,38 +325,25 @@ class InForce(NamedTuple):
     timeout: timedelta
 
 
+@dataclass(eq=False)
 class LiveSettings:
     """What operators have set, as of the last look, applied to what the code says."""
 
-    def __init__(
-        self,
-        store: Store,
-        handlers: Mapping[str, Handler],
-        admission: Admission,
-        breaker_counts: BreakerCounts,
-        *,
-        on_read: Iterable[Callable[[Settings], None]] = (),
-        on_switch: Callable[[], None] = lambda: None,
-        each_minute: Iterable[Callable[[], None]] = (),
-        announced: bool = True,
-    ) -> None:
-        """`on_read` is called with the settings whenever they are read, `on_switch` when admission changed.
+    store: Store
+    handlers: Mapping[str, Handler]
+    admission: Admission
+    breaker_counts: BreakerCounts
+    # Called with the settings whenever they are read.
+    on_read: Callable[[Settings], None]
+    # Called when admission changed; and each minute, or at once when the store's file was replaced.
+    on_switch: Callable[[], None] = lambda: None
+    each_minute: Sequence[Callable[[], None]] = ()
+    # Heartbeats report new revisions; without them, the settings are read each second.
+    announced: bool = True
 
-        `each_minute` is also called at once when the store's file was replaced. `announced`: heartbeats
-        report new revisions; without them, the settings are read each second.
-        """
-        self._store = store
-        self.handlers = handlers
-        self.admission = admission
-        self._breaker_counts = breaker_counts
-        self._on_read = tuple(on_read)
-        self._on_switch = on_switch
-        self._each_minute = tuple(each_minute)
-        self._refreshed = _REFRESHED if announced else 1
-        self._ticks = 0
-        self._noticed = self._read = 0
+    def __post_init__(self) -> None:
+        self._ticks = self._noticed = self._read = self._adoptions = 0
         self._generation: int | None = None
-        self._adoptions = 0
         # By type, of those that are served here.
         self.in_force: dict[str, InForce] = {}
         self._apply(Settings({}))
@@ -368,31 +353,32 @@ class LiveSettings:
     def tick(self) -> None:
         """Report how runs end if some fail; read the settings now and then, or when there is news."""
         self._ticks += 1
-        generation = self._store.generation
+        generation = self.store.generation
         replaced = self._generation not in (None, generation)
-        if replaced or self._noticed != self._read or self._ticks % self._refreshed == 0:
+        is_minute = replaced or self._ticks % _REFRESHED == 0
+        if is_minute or self._noticed != self._read or not self.announced:
             self.refresh()
-        if replaced or self._ticks % _REFRESHED == 0:
-            for call in self._each_minute:
+        if is_minute:
+            for call in self.each_minute:
                 call()
         self._generation = generation
         # The first time at once: nobody may have looked for long.
         if self._ticks % _SAMPLED == 1:
-            self._store.take_sample(_SAMPLE_AGE)
-        if self._breaker_counts.report(self._settings, self.admission.switches):
+            self.store.take_sample(_SAMPLE_AGE)
+        if self.breaker_counts.report(self._settings, self.admission.switches):
             self.refresh()
 
     def refresh(self) -> None:
         noticed, admission = self._noticed, self.admission
-        self._apply(settings.read(self._store.settings()))
-        if admission.apply(self._settings, self._store.switches()):
+        self._apply(settings.read(self.store.settings()))
+        if admission.apply(self._settings, self.store.switches()):
             self._adoptions = _ADOPTIONS
-            self._on_switch()
+            self.on_switch()
         if admission.shares and self.handlers:
-            admission.learn(self._store.types())
+            admission.learn(self.store.types())
         if admission.restricted and self._adoptions:
             # More than once: a claim may be under way that did not know of the limit.
-            self._store.adopt(admission.restricted)
+            self.store.adopt(admission.restricted)
         self._adoptions = max(0, self._adoptions - 1)
         self._read = noticed
 
@@ -407,12 +393,11 @@ class LiveSettings:
         known = self.in_force.get(job_type)
         if known is not None:
             return known.policy
-        return policy_of(job_type, self._store.types().get(job_type), self._settings)
+        return policy_of(job_type, self.store.types().get(job_type), self._settings)
 
     def _apply(self, now: Settings) -> None:
         self._settings = now
-        for call in self._on_read:
-            call(now)
+        self.on_read(now)
         for name, handler in self.handlers.items():
             info = handler.info()
             policy = policy_of(name, info, now, handler.policy.rules)

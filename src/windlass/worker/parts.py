@@ -75,7 +75,15 @@ class Parts:
         self.breaker_counts = BreakerCounts(store, self.admission.breaker_of, clock=clock)
         self.releases = OtherReleases(env)
         self.triggers = PollTriggers(env, self.pools, self.admission)
-        self.live = self._make_settings()
+        self.live = LiveSettings(
+            store,
+            self.handlers,
+            self.admission,
+            self.breaker_counts,
+            ledger.follow,
+            on_switch=self.triggers.switch,
+            each_minute=(self.releases.log, self.publish),
+        )
         self.settler = Settler(env, self.admission, self.breaker_counts, self.releases, self.triggers)
         self.guard, tags = Guard(), ProcessTags(config.tag)
         self.shell = Shell(tags, self.guard, clock)
@@ -121,17 +129,6 @@ class Parts:
     @property
     def needs_loop(self) -> bool:
         return self.verifier.needs_loop or any(each.kind == "loop" for each in self.handlers.values())
-
-    def _make_settings(self) -> LiveSettings:
-        return LiveSettings(
-            self.env.store,
-            self.handlers,
-            self.admission,
-            self.breaker_counts,
-            on_read=[self.ledger.follow],
-            on_switch=self.triggers.switch,
-            each_minute=[self.releases.log, self.publish],
-        )
 
     def _make_reaper(self) -> Reaper:
         return Reaper(

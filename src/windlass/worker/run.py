@@ -6,6 +6,7 @@ import math
 import random
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -301,41 +302,40 @@ def _check_storable(value: object, path: str) -> None:
             _check_storable(item, f"{path}[{index}]")
 
 
+@dataclass(eq=False)
 class ContextBackend(Backend):
     """Between one run's context and the store."""
 
-    def __init__(self, run: Run, env: Env, deadlines: Deadlines) -> None:
-        self._run = run
-        self._env = env
-        self._store = env.store
-        self._clock = env.clock
-        self._deadlines = deadlines
-        self._said = Said(0)
+    run: Run
+    env: Env
+    deadlines: Deadlines
+    _said = Said(0)
 
     def lend(self) -> tuple[Transacting, timedelta]:
-        return self._store.handlers(), timedelta(seconds=max(0.001, self._run.ends - self._clock.monotonic()))
+        left = max(0.001, self.run.ends - self.env.clock.monotonic())
+        return self.env.store.handlers(), timedelta(seconds=left)
 
     def completion(self) -> Settlement:
-        self._run.completing = True
-        return settlement(self._run, self._run.result, self._clock.monotonic(), self._env.app)
+        self.run.completing = True
+        return settlement(self.run, self.run.result, self.env.clock.monotonic(), self.env.app)
 
     def committed(self) -> None:
-        self._run.completed = True
+        self.run.completed = True
 
     def undone(self) -> None:
-        self._run.completing = False
+        self.run.completing = False
 
     def keep_result(self, value: Any) -> None:
-        self.keep(kept(value, self._run.handler.result))
+        self.keep(kept(value, self.run.handler.result))
 
     def keep(self, result: Returned) -> None:
         """The same for what is JSON already, or cannot be."""
         self._check_open("set_result")
-        self._run.result = Done(result.value, missing=result.missing)
+        self.run.result = Done(result.value, missing=result.missing)
 
     def enqueue(self, drafts: tuple[NewJob, ...]) -> None:
         self._check_open("enqueue")
-        self._run.enqueues += tracing.carrying(drafts)
+        self.run.enqueues += tracing.carrying(drafts)
 
     def progress(self, done: int | None, total: int | None, message: str | None) -> None:
         # Written with the worker's next look, once a second.
@@ -343,17 +343,17 @@ class ContextBackend(Backend):
         if done is None:
             done, total = before.done, before.total
         message = before.message if message is None else clean(message, MAX_PROGRESS_MESSAGE)
-        self._run.progress = self._said = Said(done, total, message or None)
+        self.run.progress = self._said = Said(done, total, message or None)
 
     def extend(self, seconds: float) -> tuple[float, datetime] | None:
-        ends = self._clock.monotonic() + seconds
-        if not self._run.extend(ends):
+        ends = self.env.clock.monotonic() + seconds
+        if not self.run.extend(ends):
             return None
-        self._deadlines.watch(ends)
-        return ends, self._run.store_time(ends)
+        self.deadlines.watch(ends)
+        return ends, self.run.store_time(ends)
 
     def once(self, key: str, step: OnceStep) -> str:
-        lease, store = self._run.lease, self._store
+        lease, store = self.run.lease, self.env.store
         if step == "begin":
             return store.begin_once(lease, key).value
         write = store.end_once if step == "end" else store.undo_once
@@ -364,7 +364,7 @@ class ContextBackend(Backend):
 
     def lend_address(self) -> tuple[str, timedelta]:
         """Where the store is, which is told to nobody else, and how long the transaction may take."""
-        return self._store.shared_address(), self.lend()[1]
+        return self.env.store.shared_address(), self.lend()[1]
 
     def tell_completion(self) -> Completion:
         found = self.completion()
@@ -373,6 +373,6 @@ class ContextBackend(Backend):
         return Completion(lease, done, found.ran, found.enqueues, found.check_in, found.app)
 
     def _check_open(self, verb: str) -> None:
-        if self._run.completed:
+        if self.run.completed:
             # It would be lost without a word.
             raise Refused(f"the job is completed; ctx.{verb}() belongs into the block of ctx.transaction()")
