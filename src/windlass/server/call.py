@@ -47,19 +47,6 @@ MOST_BODY_BYTES = 256 * 2**20
 class Call:
     """One request: what was asked, by whom, and the parts of the server that answer."""
 
-    __slots__ = (
-        "_doing",
-        "_headers",
-        "_receive",
-        "connection",
-        "identity",
-        "parts",
-        "path",
-        "route",
-        "scope",
-        "size",
-    )
-
     def __init__(
         self,
         scope: Scope,
@@ -98,7 +85,6 @@ class Call:
 
     @property
     def address(self) -> str:
-        """Where it came from."""
         return self.parts.proxies.address(self.scope)
 
     async def body(self, kind: type[S]) -> S:
@@ -157,7 +143,6 @@ class Call:
             raise Problem(415, "not-json", f"Content-Type must be {kind}, got {content or 'none'!r}")
 
     async def _read(self) -> bytes:
-        """The whole body."""
         if self.connection.complete:
             self._check_length()
             data, _ = await self._piece()

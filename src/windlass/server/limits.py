@@ -9,6 +9,7 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
@@ -98,13 +99,11 @@ class RequestLimits:
         self.add(doing, key)
 
     def add(self, doing: Doing, key: str | None) -> None:
-        """Count one more, however many there are."""
         self._all[doing] += 1
         if key is not None:
             self._of_key[doing, key] += 1
 
     def leave(self, doing: Doing, key: str | None) -> None:
-        """Count one less."""
         self._all[doing] -= 1
         if key is not None:
             self._of_key[doing, key] -= 1
@@ -139,13 +138,11 @@ class _Buckets:
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def left(self, name: str, most: float, per_second: float) -> float:
-        """How many tokens there are now."""
         now = self._clock()
         left, since = self._left.get(name, (most, now))
         return min(most, left + (now - since) * per_second)
 
     def keep(self, name: str, left: float) -> None:
-        """Note how many tokens are left now."""
         self._left[name] = left, self._clock()
         self._left.move_to_end(name)
         if len(self._left) > _MOST_BUCKETS:
@@ -241,7 +238,6 @@ class Denials:
         self._lines = _Buckets(now)
 
     def note(self, source: Source, route: str, why: str) -> None:
-        """A request was refused."""
         with self._lock:
             if source not in self._seen and len(self._seen) >= _MOST_SOURCES:
                 source = Source(source.status, OTHERS)
@@ -252,12 +248,12 @@ class Denials:
     def flush(self, *, last: bool = False) -> None:
         """Write a line for each source that is due, as far as the bound allows. Waits for the store."""
         for source, seen in self._due(last=last):
-            count, facts = seen.count, {"count": seen.count, "route": seen.route}
-            log.warning("server.denied", extra=msgspec.structs.asdict(source) | facts | {"why": seen.why})
-            facts |= {"status": source.status} | ({} if source.key is None else {"key": source.key})
-            self._store().note_action(
-                "denied", "request", source.address, by=source.who, why=seen.why, after=facts
-            )
+            count, key = seen.count, {} if source.key is None else {"key": source.key}
+            facts = {"count": count, "route": seen.route, "status": source.status} | key
+            who = {"address": source.address, "who": source.who, "why": seen.why}
+            log.warning("server.denied", extra=facts | who)
+            note = partial(self._store().note_action, "denied", "request", source.address)
+            note(by=source.who, why=seen.why, after=facts)
             with self._lock:
                 # More may have come meanwhile.
                 seen.count -= count

@@ -70,7 +70,6 @@ class Problem(Exception):
             self.headers[b"retry-after"] = b"%d" % max(1, math.ceil(again))
 
     def reply(self) -> Reply:
-        """The answer that carries it."""
         return Reply(self.document.status, self.document, headers=self.headers, media_type=MEDIA_TYPE)
 
 
