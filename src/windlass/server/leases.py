@@ -26,6 +26,7 @@ from windlass.ops.actions import Need
 from windlass.ops.document import job_document
 from windlass.payload.codec import parse_value
 from windlass.policy import check_in
+from windlass.queue.jobs import happens
 from windlass.registry import SHELL
 from windlass.server import problems
 from windlass.server import schemas as forms
@@ -35,7 +36,7 @@ from windlass.server.problems import Problem
 from windlass.server.remote import belongs_to
 from windlass.server.routes import BATCH_LIMIT, Reply, route
 from windlass.server.schemas import NOTHING, ClaimForm, SettledDocument, lease_name, lease_span, split_lease
-from windlass.server.waiting import WaitingWorker, happens
+from windlass.server.waiting import WaitingWorker
 from windlass.spans import LONGEST_DELAY
 from windlass.store.engine import Claimed, Settlement, Want
 from windlass.worker.admission import policy_of

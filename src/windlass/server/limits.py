@@ -132,7 +132,7 @@ class Turns:
 class _Buckets:
     """Token buckets by name. The ones that were not used for longest are forgotten."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         # What is left in each, and when that was so; the last used last.
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
@@ -149,15 +149,12 @@ class _Buckets:
             self._left.popitem(last=False)
 
 
-class Rates:
+class Rates(_Buckets):
     """Counts what comes in by service, whichever of its API keys it comes with.
 
     In this process: with two servers a service may send twice as much. One count for all would cost a write
     to the store, for what is a bound on abuse and not a promise.
     """
-
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._buckets = _Buckets(clock)
 
     def spend(self, who: Identity, count: int) -> None:
         """Count jobs of a caller, or refuse all of them."""
@@ -165,10 +162,10 @@ class Rates:
             return
         name, rate = who.name, who.rate
         most = max(rate * _BURST_SECONDS, 1.0)
-        left = self._buckets.left(name, most, rate)
+        left = self.left(name, most, rate)
         # A batch larger than the burst goes when the burst is whole, and is paid for afterwards.
         missing = min(count, most) - left
-        self._buckets.keep(name, left if missing > 0 else left - count)
+        self.keep(name, left if missing > 0 else left - count)
         if missing > 0:
             detail = f"{name} may enqueue {rate:g} jobs a second"
             raise Problem(429, "rate-limited", detail, again=missing / rate)
@@ -185,7 +182,10 @@ class Addresses(_Buckets):
 
     def spend(self, address: str, count: int = 1) -> None:
         """Count one, or refuse it and close the connection; less than none is given back."""
-        network = _network(address)
+        found = read_address(address)
+        network = address
+        if isinstance(found, IPv6Address):
+            network = str(ipaddress.ip_network((int(found), _NETWORK_BITS), strict=False))
         left = self.left(network, self._most, 1 / self._seconds) - count
         if left < 0:
             detail, again = f"too many {self._what} from this address", -left * self._seconds
@@ -199,13 +199,6 @@ def read_address(text: str) -> IPv4Address | IPv6Address | None:
         return ipaddress.ip_address(text)
     except ValueError:
         return None
-
-
-def _network(address: str) -> str:
-    found = read_address(address)
-    if isinstance(found, IPv6Address):
-        return str(ipaddress.ip_network((int(found), _NETWORK_BITS), strict=False))
-    return address
 
 
 class Source(msgspec.Struct, frozen=True):

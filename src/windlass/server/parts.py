@@ -17,6 +17,7 @@ from windlass.ops import Ops
 from windlass.ops.carrier import Carrier
 from windlass.ops.overview import Counting
 from windlass.queue import Queue
+from windlass.queue.jobs import happens
 from windlass.server.alarm import Alarm
 from windlass.server.authentication import Authentication, Proxies
 from windlass.server.connection import Connections
@@ -25,7 +26,7 @@ from windlass.server.health import Availability
 from windlass.server.identity import LOCAL, Identity, Keyring
 from windlass.server.limits import Addresses, Denials, Rates, RequestLimits, Turns, bounds
 from windlass.server.remote import Flow, Remote, Upkeep
-from windlass.server.waiting import Endings, Stream, WaitingWorkers, happens
+from windlass.server.waiting import Endings, Stream, WaitingWorkers
 from windlass.store.fleet import Vitals
 from windlass.store.group_commit import Caller, on_behalf_of
 from windlass.store.store import Store

@@ -18,7 +18,7 @@ from windlass.errors import InvalidValue, JobNotFound, WindlassError, must_be
 from windlass.job import MAX_BATCH_NAME, JobState, NewJob
 from windlass.observe import names, tracing
 from windlass.ops.actions import Need, Option
-from windlass.queue.jobs import choose
+from windlass.queue.jobs import TRACEPARENT, choose
 from windlass.queue.producer import NotAtHand
 from windlass.registry import SENT_SHELL, SHELL
 from windlass.server import problems
@@ -182,7 +182,7 @@ def _span(call: Call, forms: Sequence[JobForm]) -> AbstractContextManager[str | 
     if not tracing.on():
         return _NO_SPAN
     given = next((form.traceparent for form in forms if form.traceparent), None)
-    parent = given if given is not None and _TRACEPARENT.fullmatch(given) else _traceparent(call)
+    parent = given if given is not None and TRACEPARENT.fullmatch(given) else _traceparent(call)
     return tracing.serving(call.route.method, call.route.path, parent)
 
 
@@ -360,7 +360,7 @@ def _parents(call: Call, form: JobForm, tenant: str) -> tuple[str, ...] | None:
 def _traceparent(call: Call) -> str | None:
     """The trace in the header. One that is malformed is ignored: tracing must not cost a job."""
     header = call.header(b"traceparent")
-    return header if header is not None and _TRACEPARENT.fullmatch(header) else None
+    return header if header is not None and TRACEPARENT.fullmatch(header) else None
 
 
 def _accepted(forms: Sequence[JobForm], stored: Stored) -> list[Accepted]:
@@ -376,7 +376,6 @@ def _accepted(forms: Sequence[JobForm], stored: Stored) -> list[Accepted]:
 # Of a form's fields, those behind type and payload; and their values if nothing is said.
 _OPTIONS = slice(2, None)
 _UNSAID = msgspec.structs.astuple(JobForm(type="any"))[_OPTIONS]
-_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 # Where the ids of batches come from that are named by keys.
 _BATCHES = UUID("6c1f1f0e-8f0b-4f8e-9d57-2b7d9a1c5e42")
 _NO_SPAN = nullcontext()

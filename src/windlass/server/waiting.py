@@ -20,6 +20,7 @@ import msgspec
 from windlass.errors import StoreError
 from windlass.job import ENDED, Job, JobState, View
 from windlass.ops.document import job_document, plain
+from windlass.queue.jobs import happens, hints
 from windlass.server.call import Call, HungUp
 from windlass.server.limits import Doing
 from windlass.server.routes import Reply, route
@@ -27,32 +28,6 @@ from windlass.store.jobs import Filter
 
 if TYPE_CHECKING:
     from windlass.server.parts import Parts
-
-
-@contextlib.asynccontextmanager
-async def hints(parts: Parts) -> AsyncIterator[asyncio.Event]:
-    """An event that is set at each hint, for as long as the block lasts."""
-    loop, hint = asyncio.get_running_loop(), asyncio.Event()
-    wakeup = parts.queue.wakeup
-
-    def wake() -> None:
-        # A hint may be on its way when the loop is already closed.
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(hint.set)
-
-    await parts.run(wakeup.subscribe, wake)
-    try:
-        yield hint
-    finally:
-        await parts.run(wakeup.unsubscribe, wake)
-
-
-async def happens(event: asyncio.Event, seconds: float) -> bool:
-    """Wait for an event, so long; whether it happened."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    return event.is_set()
 
 
 _BEAT_SECONDS = 2.0
@@ -107,7 +82,7 @@ class WaitingWorkers:
                 self._tasks = ()
 
     async def _follow_hints(self) -> None:
-        async with hints(self._parts) as hint:
+        async with hints(self._parts.queue.wakeup, self._parts.run) as hint:
             while True:
                 await hint.wait()
                 hint.clear()
@@ -162,23 +137,19 @@ class Endings:
                 found = await ended
             finally:
                 timer.cancel()
-                self._forget(job.id, ended)
+                waiters = self._waiting[job.id]
+                waiters.remove(ended)
+                if not waiters:
+                    del self._waiting[job.id]
         if call.is_gone():
             raise HungUp
         return found or await call.run(self._parts.store.get, job.id, caller=None) or job
-
-    def _forget(self, job_id: str, waiter: asyncio.Future[Job | None]) -> None:
-        waiters = self._waiting.get(job_id, [])
-        if waiter in waiters:
-            waiters.remove(waiter)
-        if not waiters:
-            self._waiting.pop(job_id, None)
 
     async def _look_on(self) -> None:
         try:
             # A request that comes while the hints are let go of is served in another round.
             while self._is_waited_for():
-                async with hints(self._parts) as hint:
+                async with hints(self._parts.queue.wakeup, self._parts.run) as hint:
                     await self._look_at_hints(hint)
         finally:
             self._looking = None

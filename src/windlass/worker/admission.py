@@ -182,7 +182,10 @@ class BreakerCounts:
         with self._lock:
             for each in settlements:
                 lease, outcome = each.lease, each.outcome
-                counts = self._by_type.get(lease.job.type) or self._of(lease.job.type)
+                counts = self._by_type.get(lease.job.type)
+                if counts is None:
+                    counts = self._counts.setdefault(self._breaker_of(lease.job.type), _Counts())
+                    self._by_type[lease.job.type] = counts
                 if type(outcome) is Done:
                     counts.unreported.add(stretch)
                     counts.stretches[stretch][0] += 1
@@ -231,11 +234,6 @@ class BreakerCounts:
         for name, counts in self._counts.items():
             window = settings.breaker(name).window.total_seconds()
             counts.forget_before(stretch - math.ceil(window / _STRETCH_SECONDS))
-
-    def _of(self, job_type: str) -> _Counts:
-        counts = self._counts.setdefault(self._breaker_of(job_type), _Counts())
-        self._by_type[job_type] = counts
-        return counts
 
 
 class _Counts:

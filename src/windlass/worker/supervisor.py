@@ -135,7 +135,9 @@ class Supervisor:
 
     def run(self) -> int:
         """Keep the workers running; the exit code, when all of them are gone."""
-        while not self._over():
+        while any(place.pid is not None for place in self._everyone()) or not (
+            self._asked or all(place.done for place in self._places)
+        ):
             self.look()
             with contextlib.suppress(Empty):
                 self._bell.get(timeout=_LOOK_SECONDS)
@@ -181,11 +183,6 @@ class Supervisor:
 
     def _everyone(self) -> list[_Place]:
         return [*self._places, *self._heirs.values(), *self._leaving.values()]
-
-    def _over(self) -> bool:
-        return all(place.pid is None for place in self._everyone()) and (
-            self._asked or all(place.done for place in self._places)
-        )
 
     def look(self) -> None:
         """See who has ended and what the others say, and do what is due."""

@@ -170,7 +170,11 @@ class Worker:
         while not (over := self._over()) and not leftovers.done():
             self._pause(_LOOK_SECONDS)
         ended: Ended = "empty" if not over else "signal" if self._asked else "drained"
-        self._prune()
+        try:
+            # Where workers only run until nothing is left, nobody else would ever prune.
+            self.parts.pruner.catch_up(lambda: self._asked)
+        except WindlassError as error:
+            log.warning("worker.unpruned", extra={"error": str(error)})
         self.stop()
         return leftovers.remaining(ended)
 
@@ -220,13 +224,6 @@ class Worker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-    def _prune(self) -> None:
-        """Where workers only run until nothing is left, nobody else would ever prune."""
-        try:
-            self.parts.pruner.catch_up(lambda: self._asked)
-        except WindlassError as error:
-            log.warning("worker.unpruned", extra={"error": str(error)})
 
     def _pause(self, seconds: float) -> None:
         with contextlib.suppress(Empty):

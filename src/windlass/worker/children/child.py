@@ -361,8 +361,7 @@ def carry_out(asked: Asked, backend: ContextBackend) -> Answered:
         return Answered(asked.number, error=type(error).__name__, message=str(error))
 
 
-def _parameters(verb: Verb) -> list[Any]:
-    return [kind for name, kind in get_type_hints(getattr(ContextBackend, verb)).items() if name != "return"]
-
-
-_PARAMETERS: Mapping[Verb, list[Any]] = {verb: _parameters(verb) for verb in get_args(Verb)}
+# The types of the parameters of each; the last hint is what it returns.
+_PARAMETERS: Mapping[Verb, list[Any]] = {
+    verb: list(get_type_hints(getattr(ContextBackend, verb)).values())[:-1] for verb in get_args(Verb)
+}
