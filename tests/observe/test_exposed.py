@@ -160,7 +160,7 @@ def test_tenants_are_labels_only_where_operators_name_them(tmp_path: Path) -> No
         stage.work(1)
         stage.look()
         assert not {metric.name for metric in TENANTS} & set(parsed(stage.ops.scrape()))
-        stage.ops.set_setting("metrics.tenants", "acme")
+        stage.ops.set_settings({"metrics.tenants": "acme"})
         stage.follow()
         stage.work(4)
         stage.look()
@@ -178,7 +178,7 @@ def test_tenants_are_labels_only_where_operators_name_them(tmp_path: Path) -> No
 )
 def test_what_is_no_list_of_tenants_is_refused(text: str, tmp_path: Path) -> None:
     with staged(tmp_path) as stage, pytest.raises(InvalidValue, match=r"metrics\.tenants"):
-        stage.ops.set_setting("metrics.tenants", text)
+        stage.ops.set_settings({"metrics.tenants": text})
 
 
 def test_a_bad_release_is_seen_beside_a_good_one(tmp_path: Path) -> None:

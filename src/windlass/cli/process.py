@@ -23,7 +23,7 @@ from windlass import connect
 from windlass.cli.logs import STDERR, log_to_stderr, write
 from windlass.cli.session import Session
 from windlass.config import WorkerConfig
-from windlass.ops.carrier import carrying
+from windlass.ops.bulk import carrying
 from windlass.queue import Queue
 from windlass.registry import SHELL
 from windlass.store.store import Store

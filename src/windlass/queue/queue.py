@@ -201,7 +201,7 @@ class Queue(Producer):
         config = worker_config({"shell": self._shell, **options})
         if config.shell:
             self.registry.add(shell_handler())
-        from windlass.ops.carrier import carrying  # noqa: PLC0415 - producers need none of it
+        from windlass.ops.bulk import carrying  # noqa: PLC0415 - producers need none of it
 
         worker = Worker(self.store, self.wakeup, self.registry, config, clock=self._opening.clock)
         with carrying(self.store, self.wakeup), worker:

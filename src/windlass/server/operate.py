@@ -15,7 +15,7 @@ from windlass.ops import Bulk, SettingValue
 from windlass.ops.actions import Need
 from windlass.ops.bulk import summed_up
 from windlass.ops.document import WorkerDocument, plain, worker_document
-from windlass.ops.observing import AlertsDocument, alerts_document
+from windlass.ops.observing import AlertsDocument
 from windlass.ops.search import read_filter
 from windlass.queue.jobs import happens
 from windlass.server.actions import BulkActionForm, bulk_arguments
@@ -142,7 +142,7 @@ async def list_workers(call: Call) -> Reply:
 @route("GET alerts", "The alerts that hold", AlertsDocument)
 async def alerts(call: Call) -> Reply:
     """The alerts that hold, and which of them fire."""
-    return Reply(200, plain(alerts_document(await call.run(call.parts.ops(call.identity).alerts))))
+    return Reply(200, plain(await call.run(call.parts.ops(call.identity).alerts)))
 
 
 @route("GET /metrics", "Metrics for Prometheus", {200: None}, media_type=MEDIA_TYPE)

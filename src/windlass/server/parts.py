@@ -14,7 +14,7 @@ from windlass.clock import SystemClock
 from windlass.config import ServerConfig
 from windlass.errors import Refused, StoreError
 from windlass.ops import Ops
-from windlass.ops.carrier import Carrier
+from windlass.ops.bulk import Carrier
 from windlass.ops.overview import Counting
 from windlass.queue import Queue
 from windlass.queue.jobs import happens

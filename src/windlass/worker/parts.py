@@ -16,7 +16,7 @@ from windlass.errors import must_be
 from windlass.loop import Loop
 from windlass.observe.ledger import Ledger
 from windlass.registry import SHELL, Handler, Registry, shell_handler
-from windlass.size import told_size
+from windlass.size import size_text
 from windlass.store.fleet import Look, PoolInfo, Vitals, WorkerInfo
 from windlass.store.schedules import digest_of
 from windlass.store.store import Store
@@ -248,10 +248,10 @@ def _budget(memory: Mapping[str, int], config: WorkerConfig) -> MemoryBudget | N
     for name, needed in memory.items():
         if needed > size:
             allowed = (
-                f"at most the worker's memory budget of {told_size(size)}; raise it with --memory, "
+                f"at most the worker's memory budget of {size_text(size)}; raise it with --memory, "
                 "or choose the types that this worker serves with --types"
             )
-            raise must_be(f"memory of type {name}", told_size(needed), allowed)
+            raise must_be(f"memory of type {name}", size_text(needed), allowed)
     return MemoryBudget(size)
 
 
