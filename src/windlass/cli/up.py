@@ -25,8 +25,7 @@ from windlass.errors import InvalidValue, Refused, StoreError
 from windlass.loop import Loop
 from windlass.ops import Ops
 from windlass.queue import Queue
-from windlass.worker.shutdown import within
-from windlass.worker.worker import Worker
+from windlass.worker.worker import Worker, within
 
 if TYPE_CHECKING:
     from windlass.server.run import Server

@@ -19,8 +19,8 @@ from windlass.ops import WorkerHealth
 from windlass.ops.document import worker_document
 from windlass.size import size_text
 from windlass.worker.health import parse_address
-from windlass.worker.shutdown import Remaining
 from windlass.worker.supervisor import take_up
+from windlass.worker.worker import Remaining
 
 # What a started worker takes.
 worker_options = options(
