@@ -58,7 +58,7 @@ def check(
 ) -> Iterator[str]:
     """Build and judge one cut after the other, in the order of the log."""
     events = read(log)
-    order = log.with_suffix(".order").read_text(encoding="utf-8").split()
+    orders = json.loads(log.with_suffix(".orders").read_text(encoding="utf-8"))
     disk = Disk(events, ignored)
     for cut in choose(events, seed, numbers):
         disk.advance(cut.place)
@@ -69,7 +69,7 @@ def check(
             disk.build(folder, cut.kind, cut.chance)
             if kept:
                 shutil.copytree(folder, kept, dirs_exist_ok=True)
-            problems = judge(folder, disk.marks, order)
+            problems = judge(folder, disk.marks, orders)
         yield json.dumps([cut.number, cut.kind, cut.place, problems])
 
 

@@ -21,6 +21,7 @@
 
 #define MOST_FILES 65536
 #define MARKS "marks"
+#define FIND(name, symbol) (real_##name = dlsym(RTLD_NEXT, symbol))
 
 struct shared {
     int lock;
@@ -28,10 +29,8 @@ struct shared {
 };
 
 struct record {
-    uint32_t kind;
-    uint32_t length;
-    uint64_t file;
-    uint64_t offset;
+    uint32_t kind, length;
+    uint64_t file, offset;
 };
 
 static struct shared *shared;
@@ -43,27 +42,17 @@ static uint64_t inode_of[MOST_FILES]; /* 0: not one of ours */
 static char is_marks[MOST_FILES];
 
 static int (*real_open)(const char *, int, ...);
-static int (*real_close)(int);
+static int (*real_close)(int), (*real_fsync)(int), (*real_fdatasync)(int);
 static ssize_t (*real_write)(int, const void *, size_t);
 static ssize_t (*real_pwrite)(int, const void *, size_t, off_t);
 static int (*real_ftruncate)(int, off_t);
-static int (*real_fsync)(int);
-static int (*real_fdatasync)(int);
 static int (*real_unlink)(const char *);
-static int (*real_rename)(const char *, const char *);
-static int (*real_link)(const char *, const char *);
+static int (*real_rename)(const char *, const char *), (*real_link)(const char *, const char *);
 
 __attribute__((constructor)) static void start(void) {
-    real_open = dlsym(RTLD_NEXT, "open64");
-    real_close = dlsym(RTLD_NEXT, "close");
-    real_write = dlsym(RTLD_NEXT, "write");
-    real_pwrite = dlsym(RTLD_NEXT, "pwrite64");
-    real_ftruncate = dlsym(RTLD_NEXT, "ftruncate64");
-    real_fsync = dlsym(RTLD_NEXT, "fsync");
-    real_fdatasync = dlsym(RTLD_NEXT, "fdatasync");
-    real_unlink = dlsym(RTLD_NEXT, "unlink");
-    real_rename = dlsym(RTLD_NEXT, "rename");
-    real_link = dlsym(RTLD_NEXT, "link");
+    FIND(open, "open64"), FIND(close, "close"), FIND(write, "write"), FIND(pwrite, "pwrite64");
+    FIND(ftruncate, "ftruncate64"), FIND(fsync, "fsync"), FIND(fdatasync, "fdatasync");
+    FIND(unlink, "unlink"), FIND(rename, "rename"), FIND(link, "link");
     folder = getenv("POWER_CUTS_FOLDER");
     const char *log = getenv("POWER_CUTS_LOG"), *lock = getenv("POWER_CUTS_LOCK");
     if (!folder || !log || !lock) return;

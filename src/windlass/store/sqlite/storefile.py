@@ -91,6 +91,8 @@ class Turn:
         with contextlib.suppress(OSError):
             if os.pread(self._turn, _LONGEST_NOTE, 0) != text:
                 os.ftruncate(self._turn, os.pwrite(self._turn, text, 0))
+                # A log must not outlive the note that says whose it is.
+                os.fsync(self._turn)
 
     def close(self) -> None:
         """Let go of the files."""
