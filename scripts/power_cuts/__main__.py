@@ -107,7 +107,8 @@ def fixed(folder: Path) -> str:
     place = folder / "pysqlite3"
     if not place.exists():
         words = ["-m", "pip", "install", "--quiet", "--no-deps", "--target", str(place), WHEEL]
-        subprocess.run([sys.executable, *words], check=True)
+        if subprocess.run([sys.executable, *words], check=False).returncode:
+            raise SystemExit(f"cannot install {WHEEL}, which brings a fixed SQLite; --own goes without")
     return str(place)
 
 
