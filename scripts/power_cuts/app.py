@@ -17,6 +17,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from power_cuts.record import BACKUP, SWAPS
+from power_cuts.verdict import CHILD
 from windlass import Context, FatalError, Queue, Retry, RetryableError, connect
 from windlass.job import JobState, Lease
 from windlass.outcome import Cancelled, Dead, Done
@@ -27,8 +29,6 @@ from windlass.store.sqlite.store import SqliteStore
 THREADS = 4
 # A log of this size gives many checkpoints within a short recording. It is 4 MiB by default.
 LOG_BYTES = 512 * 1024
-CHILD = 1_000_000
-BACKUP = "copy.db"
 LONGEST_WAIT, PAUSE = 200, 0.05
 ENDINGS = ((Done, "completed"), (Dead, "dead"), (Cancelled, "cancelled"))
 
@@ -36,8 +36,6 @@ folder = os.environ["POWER_CUTS_FOLDER"]
 queue = Queue(f"sqlite:///{folder}/jobs.db")
 marks = os.open(f"{folder}/marks", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 FAST = Retry(kind="fixed", base=0, jitter=0)
-
-
 # This process dies when it has written its last mark, if it is to die.
 left: Iterator[int] = itertools.repeat(1)
 
@@ -180,7 +178,7 @@ def main() -> None:
         threading.Thread(target=produce, args=(random.Random(f"{life} {n}"), numbers[n::THREADS]))
         for n in range(THREADS)
     ]
-    if end in ("restore", "rename"):
+    if end in SWAPS:
         swap(end)
     elif role == "worker":
         work()

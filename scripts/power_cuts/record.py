@@ -82,12 +82,10 @@ def committed(store: Path, name: str = "jobs.db") -> list[str]:
 def live(environment: dict[str, str], lock: Path, words: list[str]) -> None:
     """One producer and one worker, from their start to their end; or who puts a backup in place."""
     app = [sys.executable, "-m", "power_cuts.app"]
-    running = {}
+    running, pipe = {}, subprocess.PIPE
     if words[2] not in SWAPS:
-        words_of = [*app, "worker", *words]
-        pipe = subprocess.PIPE
-        worker = subprocess.Popen(words_of, env=environment, stdin=pipe, stdout=pipe)
-        # Once it is ready; or it has died.
+        worker = subprocess.Popen([*app, "worker", *words], env=environment, stdin=pipe, stdout=pipe)
+        # It is ready, or it has died.
         next(iter(worker.stdout or ()), None)
         running["worker"] = worker
     running["producer"] = subprocess.Popen([*app, "producer", *words], env=environment)

@@ -12,6 +12,7 @@
 #include <sched.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -60,15 +61,12 @@ __attribute__((constructor)) static void start(void) {
     self = getpid();
     int file = real_open(lock, O_RDWR | O_CLOEXEC);
     log_file = real_open(log, O_WRONLY | O_APPEND | O_CLOEXEC);
-    if (file < 0 || log_file < 0) abort();
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (shared == MAP_FAILED) abort();
+    if (log_file < 0 || shared == MAP_FAILED) abort();
     real_close(file);
 }
 
-static void take(void) {
-    while (__atomic_exchange_n(&shared->lock, 1, __ATOMIC_ACQUIRE)) sched_yield();
-}
+static void take(void) { while (__atomic_exchange_n(&shared->lock, 1, __ATOMIC_ACQUIRE)) sched_yield(); }
 
 static void give(void) {
     int kept = errno;
@@ -94,9 +92,7 @@ static const char *name_of(const char *path) {
     return path + folder_length + 1;
 }
 
-static int ours(int file) {
-    return shared && file >= 0 && file < MOST_FILES && inode_of[file];
-}
+static int ours(int file) { return shared && file >= 0 && file < MOST_FILES && inode_of[file]; }
 
 static int do_open(const char *path, int flags, mode_t mode) {
     const char *name = name_of(path);
@@ -193,11 +189,9 @@ static int do_names(char kind, int (*real)(const char *, const char *), const ch
     take();
     int failed = real(from, to);
     char both[2048];
-    size_t length = strlen(first) + 1;
-    if (length + strlen(second) >= sizeof both) abort();
-    memcpy(both, first, length);
-    strcpy(both + length, second);
-    if (!failed) note(kind, 0, 0, both, length + strlen(second));
+    int length = snprintf(both, sizeof both, "%s%c%s", first, 0, second);
+    if (length >= (int)sizeof both) abort();
+    if (!failed) note(kind, 0, 0, both, length);
     give();
     return failed;
 }

@@ -15,6 +15,7 @@ from windlass.job import NewJob
 from windlass.store.sqlite.library import sqlite3
 from windlass.store.sqlite.store import SqliteStore
 
+# The number of a job that a handler enqueues is this and its own.
 CHILD = 1_000_000
 TABLES = ("windlass_jobs", "windlass_archive")
 Row = dict[str, Any]

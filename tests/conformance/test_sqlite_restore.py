@@ -217,3 +217,13 @@ def a_log_header(path: Path) -> bytes:
         connection.execute("pragma journal_mode = wal")
         connection.execute("create table one (number)")
         return path.with_name(path.name + "-wal").read_bytes()[:32]
+
+
+def test_that_a_log_is_gone_is_on_the_disk_before_its_note_is_cleared(path: Path, synced: list[int]) -> None:
+    """Found by `make power-cuts`: the log came back beside a backup that was moved to its store's place."""
+    with opened(path) as store:
+        put_one(store)
+        synced.clear()
+    assert not path.with_name("jobs.db-wal").exists()
+    assert path.with_name("jobs.db-turn").read_bytes() == b""
+    assert synced == [path.parent.stat().st_ino]

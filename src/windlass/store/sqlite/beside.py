@@ -66,8 +66,6 @@ def sync_folder(path: str) -> None:
     opened = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(opened)
-    except OSError as error:
-        raise StoreUnavailable(f"cannot write {folder}: {error.strerror}") from error
     finally:
         os.close(opened)
 

@@ -53,6 +53,7 @@ class Turn:
     """
 
     def __init__(self, path: str) -> None:
+        self._path = path
         self._door = beside.open_lock(path, "-door")
         with beside.or_close(partial(os.close, self._door)):
             self._turn = beside.open_lock(path, "-turn")
@@ -90,9 +91,11 @@ class Turn:
         """Keep a note in the lock file; one that cannot be kept is only missed."""
         with contextlib.suppress(OSError):
             if os.pread(self._turn, _LONGEST_NOTE, 0) != text:
+                # A power cut must not bring back a log that the new note does not know.
+                beside.sync_folder(self._path)
                 os.ftruncate(self._turn, os.pwrite(self._turn, text, 0))
-                # A log must not outlive the note that says whose it is.
-                os.fsync(self._turn)
+                if text:
+                    os.fsync(self._turn)
 
     def close(self) -> None:
         """Let go of the files."""
@@ -545,8 +548,6 @@ def _set_aside(path: str, main: Identity, patience: float) -> None:
             # The writer of the earlier file may just have emptied and removed it.
             with contextlib.suppress(FileNotFoundError):
                 _set_one_aside(path, suffix)
-        # Before the lock file says that the log here is this file's.
-        beside.sync_folder(path)
 
 
 def _set_one_aside(path: str, suffix: str) -> None:
