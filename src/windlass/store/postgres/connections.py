@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 import psycopg
@@ -24,6 +24,7 @@ from windlass.loop import Loop
 from windlass.store import group_commit
 from windlass.store.engine import StoreClosed
 from windlass.store.group_commit import calling, check_wanted
+from windlass.store.postgres.address import Address
 from windlass.store.postgres.session import (
     Connection,
     check_confirmed,
@@ -33,10 +34,6 @@ from windlass.store.postgres.session import (
     open_connection,
     told,
 )
-
-if TYPE_CHECKING:
-    from windlass.store.postgres.address import Address
-
 
 _EVERY = timedelta(seconds=0.5)
 _CANCEL_SECONDS = 3.0
@@ -445,17 +442,12 @@ class Listener:
     def end_telling(self) -> None:
         """Wait for the answer to what was begun, if anything was; what the connection lost is told again."""
         if self._begun is not None:
-            self._telling.run(self._answered_or_told)
+            self._telling.run(partial(self._tell, None))
 
     def tell(self, channel: str = CHANNEL) -> None:
         """Notify whoever listens; what we tell ourselves is not heard."""
         self._check_ours()
-
-        def send(connection: Connection) -> None:
-            self._answered(connection)
-            connection.execute("select pg_notify($1, $2)", [channel, self.name])
-
-        self._telling.run(send)
+        self._telling.run(partial(self._tell, channel))
 
     def ask(self) -> None:
         """Notify ourselves alone, by the way that others take."""
@@ -499,17 +491,13 @@ class Listener:
         # So short a text goes out whole unless the way is blocked; then the rest goes with the wait.
         connection.pgconn.flush()
 
-    def _answered(self, connection: Connection) -> bool:
-        """Take the answer to what was sent on this connection; False if nothing was."""
+    def _tell(self, channel: str | None, connection: Connection) -> None:
+        """Take the answer to a hint that was begun here; without a channel, tell only what was lost."""
         begun, self._begun = self._begun, None
-        if begun is not connection:
-            return False
-        _take_answer(connection)
-        return True
-
-    def _answered_or_told(self, connection: Connection) -> None:
-        if not self._answered(connection):
-            connection.execute(self._hint)
+        if begun is connection:
+            _take_answer(connection)
+        if channel is not None or begun is not connection:
+            connection.execute("select pg_notify($1, $2)", [channel or CHANNEL, self.name])
 
     def _check_ours(self) -> None:
         if os.getpid() != self._opened_by:

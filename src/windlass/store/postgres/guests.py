@@ -9,10 +9,11 @@ import asyncio
 import re
 import sys
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 import msgspec
@@ -20,10 +21,13 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
+from windlass.clock import Clock
 from windlass.errors import must_be
+from windlass.job import NewJob
 from windlass.store.bridge import Bridge, across
+from windlass.store.engine import Enqueued, Row, Settlement
 from windlass.store.postgres import hot
-from windlass.store.postgres.address import read
+from windlass.store.postgres.address import Address, read
 from windlass.store.postgres.connections import CHANNEL, Guard, Pool
 from windlass.store.postgres.session import (
     USES,
@@ -35,16 +39,6 @@ from windlass.store.postgres.session import (
     listen_for_replica,
     load,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-    from datetime import timedelta
-
-    from windlass.clock import Clock
-    from windlass.job import NewJob
-    from windlass.store.engine import Enqueued, Row, Settlement
-    from windlass.store.postgres.address import Address
-
 
 ALLOWED = (
     "a connection to PostgreSQL by psycopg or psycopg2, or a SQLAlchemy or Django connection over one of them"

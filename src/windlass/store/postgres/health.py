@@ -4,33 +4,26 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, LiteralString
+from typing import LiteralString
 
 from psycopg import errors, sql
 
 from windlass.clock import from_micros, span
 from windlass.errors import StoreUnavailable, must_be
 from windlass.store import chains, upkeep
+from windlass.store.engine import Row
+from windlass.store.migration import Migration, Schema
 from windlass.store.moving import State
 from windlass.store.oncall import DatabaseHealth, DatabaseSetting, OpenTransaction, TableHealth
 from windlass.store.postgres import schema
-from windlass.store.postgres.address import MARK
+from windlass.store.postgres.address import MARK, Address
 from windlass.store.postgres.schema import DAYS_AHEAD
-from windlass.store.postgres.session import texts, words
-from windlass.store.upkeep import StoreStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from windlass.store.engine import Row
-    from windlass.store.migration import Migration, Schema
-    from windlass.store.postgres.address import Address
-    from windlass.store.postgres.session import PostgresTx
-    from windlass.store.upkeep import Retention
-
+from windlass.store.postgres.session import PostgresTx, texts, words
+from windlass.store.upkeep import Retention, StoreStatus
 
 DAY = 86_400_000_000
 # A day of less than this is cleared row by row, to the second; a larger one goes whole when it is over.

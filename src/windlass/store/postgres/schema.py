@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TypeVar
 
 from psycopg import errors, sql
 
 from windlass.errors import StoreMismatch, must_be
 from windlass.store import migration
+from windlass.store.migration import Migration, Schema
 from windlass.store.postgres.address import Address, read
 from windlass.store.postgres.connections import Guard, Link
-from windlass.store.postgres.session import DIALECT, PostgresTx, load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    from windlass.store.migration import Migration, Schema
-    from windlass.store.postgres.session import Connection
+from windlass.store.postgres.session import DIALECT, Connection, PostgresTx, load
 
 T = TypeVar("T")
 

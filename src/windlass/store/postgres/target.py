@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 from psycopg import sql
@@ -15,9 +16,6 @@ from windlass.store.postgres import schema
 from windlass.store.postgres.address import read
 from windlass.store.postgres.connections import Guard, Link
 from windlass.store.postgres.session import DIALECT, PostgresTx, load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 T = TypeVar("T")
 

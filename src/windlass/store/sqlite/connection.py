@@ -6,6 +6,7 @@ import gc
 import os
 import threading
 import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import chain, repeat
@@ -16,16 +17,13 @@ from urllib.parse import quote
 import msgspec
 
 from windlass.errors import StoreBusy, StoreError, StoreMismatch, StoreUnavailable
+from windlass.job import NewJob
 from windlass.store import statements as texts
-from windlass.store.engine import Unstorable
+from windlass.store.engine import Enqueued, Row, Unstorable
 from windlass.store.sqlite import beside, seal
 from windlass.store.sqlite.library import sqlite3
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from windlass.job import NewJob
-    from windlass.store.engine import Enqueued, Row
     from windlass.store.sqlite.storefile import StoreFile
 
 
