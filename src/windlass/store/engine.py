@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -19,8 +20,6 @@ from windlass.job import JobState, Lease, NewJob
 from windlass.outcome import Outcome
 from windlass.store.flow import Restriction
 
-# --- producing ----------------------------------------------------------------------------------
-
 
 class Enqueued(msgspec.Struct, frozen=True):
     """The answer to one enqueue: which job, whether this call made it, whether workers must yet be told."""
@@ -29,9 +28,6 @@ class Enqueued(msgspec.Struct, frozen=True):
     key: str | None
     created: bool
     due: bool = False
-
-
-# --- running ------------------------------------------------------------------------------------
 
 
 class Want(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,6 +182,16 @@ Repeat = Literal["same", "never", "request_id"]
 
 class Engine(ABC):
     """How a store runs verbs. Each is one transaction."""
+
+    def __init__(self, shown: str) -> None:
+        """`shown`: the store's name, which has no password in it."""
+        self._shown = shown
+        # None: it was closed.
+        self._opened_by: int | None = os.getpid()
+
+    def _check_open(self) -> None:
+        if self._opened_by != os.getpid():
+            raise StoreClosed(self._shown)
 
     @abstractmethod
     def _read(self, verb: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:

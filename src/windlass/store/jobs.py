@@ -20,8 +20,6 @@ from windlass.store.engine import Acted, Row, Tx
 from windlass.store.history import CONFIRMED, DEAD, REPLAYED
 from windlass.store.keys import get_by_id
 
-# --- operating ----------------------------------------------------------------------------------
-
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """Which jobs: every field that is given must match."""
@@ -155,7 +153,6 @@ def count_next(tx: Tx, where: Filter, *, window: int, cursor: str | None = None)
 
 
 def _parts(where: Filter) -> list[str]:
-    """Which tables can hold a match."""
     if where.view is not None:
         return ["find_live"]
     if not where.states:

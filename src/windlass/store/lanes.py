@@ -142,7 +142,6 @@ class Lanes(msgspec.Struct):
         return limit if self.spare is None else min(limit, self.spare(tenant))
 
     def _tenants(self, lane: dict[str, object], limit: int) -> Iterator[tuple[str, int]]:
-        """The tenants that have due jobs, beginning after the one served last."""
         yield from self._turn(lane, self.after, limit)
         first = self.tx.row("lane_first_tenant", **lane, now=self.tx.now)
         if first is None or first["tenant"] > self.after:

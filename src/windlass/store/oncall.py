@@ -200,9 +200,6 @@ class Check(msgspec.Struct, frozen=True):
 _MOST_STALLED = 10_000
 
 
-# --- one look -----------------------------------------------------------------------------------
-
-
 def sight(tx: Tx, stalled_for: timedelta) -> Sighting:
     """Ticks, what stands still, and what came of checks."""
     stalled = tx.rows("count_unpromoted", before=tx.now - span(stalled_for), limit=_MOST_STALLED)
@@ -224,16 +221,10 @@ def _verdicts(tx: Tx) -> tuple[Verdicts, ...]:
     return tuple(found[name] for name in sorted(found))
 
 
-# --- ticks --------------------------------------------------------------------------------------
-
-
 def note_ticks(tx: Tx, ages: Mapping[str, timedelta], who: str) -> None:
     """Keep that things which must happen again and again succeeded, so long ago."""
     spans = {name: span(age) for name, age in ages.items()}
     tx.change("note_ticks", ages=rows.json_text(spans), now=tx.given, who=who)
-
-
-# --- checks -------------------------------------------------------------------------------------
 
 
 def add_check(tx: Tx, job_id: str, job_type: str, after: timedelta) -> None:

@@ -22,7 +22,7 @@ from windlass.job import JobState, NewJob
 from windlass.schedule import NewSchedule, Timing, plan, run_at
 from windlass.store import access, catalogue, keys, rows, upkeep
 from windlass.store.engine import Row, Tx
-from windlass.store.fleet import WorkerInfo, next_fire, worker_from
+from windlass.store.fleet import LIVING, WorkerInfo, next_fire, worker_from
 
 # So many fire times of each schedule are remembered.
 REMEMBERED = 100
@@ -105,7 +105,6 @@ def digest_of(new: NewSchedule) -> str:
     return hashlib.blake2b(msgspec.json.encode(new), digest_size=8).hexdigest()
 
 
-_LIVING = ("running", "draining")
 # Processes say each minute what they declare; one that says it again sooner than this writes nothing.
 _STALE = timedelta(seconds=30)
 # A process that has said it within this time may be there without a row in the fleet: `windlass scheduler`,
@@ -138,7 +137,7 @@ class Fleet:
         found = [
             worker
             for worker in recent
-            if worker.state in _LIVING
+            if worker.state in LIVING
             and (
                 worker.serves(job_type)
                 if worker.declares is None
@@ -150,7 +149,7 @@ class Fleet:
     def ended(self, entry: Entry) -> bool:
         """Whether the last process that declared this definition was a worker that has ended."""
         return any(
-            row["state"] not in _LIVING
+            row["state"] not in LIVING
             and row["beat_at"] + span(_BEAT) >= entry.seen_at
             and entry.digest in (row["declares"] or "")
             for row in self._rows
@@ -189,7 +188,7 @@ class Fleet:
     @cached_property
     def living(self) -> list[WorkerInfo]:
         """Those of them that are there."""
-        return [worker for worker in self.in_grace if worker.state in _LIVING]
+        return [worker for worker in self.in_grace if worker.state in LIVING]
 
     def _seen_since(self, moment: int) -> list[WorkerInfo]:
         return [worker_from(row) for row in self._rows if row["beat_at"] >= moment]
@@ -294,9 +293,6 @@ _KIND = "schedule"
 _REMOVE = ("remove_schedule", "remove_fires", "remove_declarations")
 
 
-# --- firing -------------------------------------------------------------------------------------
-
-
 def idle(tx: Tx) -> Fired | None:
     """When the next fire time comes; None if one has come, and something is to be done."""
     next_in = next_fire(tx)
@@ -383,9 +379,6 @@ def _note(tx: Tx, name: str, fire_at: int, outcome: FireOutcome, **more: object)
     )
 
 
-# --- whose function is gone ---------------------------------------------------------------------
-
-
 def _lacks(fleet: Fleet, row: Row) -> bool:
     """Whether code declares this schedule, but no code that a live worker runs.
 
@@ -393,7 +386,7 @@ def _lacks(fleet: Fleet, row: Row) -> bool:
     """
     if row["source"] != Origin.CODE or row["withdrawn"]:
         return False
-    alive = any(worker.state in _LIVING for worker in fleet.lately)
+    alive = any(worker.state in LIVING for worker in fleet.lately)
     return alive and row["updated_at"] < fleet.orphaned_before and not fleet.serves(row["type"])
 
 
@@ -464,9 +457,6 @@ def _outdated(tx: Tx, known: Declarations, types: Sequence[str]) -> Iterator[tup
             silent = (each for each in known.fleet.in_grace if each.declares is None)
             if not any(worker.serves(row["type"]) for worker in silent):
                 yield name, None
-
-
-# --- what operators do --------------------------------------------------------------------------
 
 
 def add(tx: Tx, new: NewSchedule, *, replace: bool = False, by: str = "", why: str = "") -> ScheduleInfo:
@@ -578,9 +568,6 @@ def _pass_over(tx: Tx, row: Row, timing: Timing) -> int | None:
     if row["next_at"] is not None and row["next_at"] <= tx.now:
         _note(tx, row["name"], row["next_at"], FireOutcome.MISSED, until_at=tx.now)
     return timing.next_after(tx.now)
-
-
-# --- rows ---------------------------------------------------------------------------------------
 
 
 def _columns(tx: Tx, new: NewSchedule, origin: Origin) -> dict[str, Any]:

@@ -113,8 +113,9 @@ class Store(Engine):
         """Say how those who wait are notified of jobs that the end of others has released.
 
         `first` says whether a commit may notify other processes of what it makes; then `here` notifies this
-        one. Where every process sees that the store has changed, there is nothing to do.
+        one. Where every process sees that the store has changed, nobody is notified.
         """
+        self._wake, self._first, self._wake_here = notify, first, here
 
     @property
     def generation(self) -> int:

@@ -335,7 +335,6 @@ class _Worker:
             self._take_down()
 
     def _build(self) -> None:
-        """Make the parts, anew if handlers came in since."""
         registry = self._queue.registry
         if self._begun:
             self._take_down()
@@ -378,7 +377,6 @@ def _belongs_to_the_test(error: BaseException) -> bool:
 
 
 def _none() -> float:
-    """No jitter: a test knows when a retry is due."""
     return 0.0
 
 
@@ -399,7 +397,6 @@ def _plain(value: Any) -> Any:
 
 
 def _told(jobs: Sequence[tuple[Job, Mapping[str, Any]]]) -> str:
-    """The jobs that are there, for whoever reads a failed test."""
     if not jobs:
         return "nothing was enqueued"
     lines = ["these jobs were enqueued:"]

@@ -50,7 +50,6 @@ class Floors:
         self._known: dict[tuple[str, ...], tuple[int, float]] = {}
 
     def get(self, types: Iterable[str]) -> int:
-        """The floor for these types; 0 if there is none."""
         floor, until = self._known.get(tuple(types), (0, 0.0))
         return floor if self._clock() < until else 0
 

@@ -21,7 +21,6 @@ from psycopg.pq import TransactionStatus
 
 from windlass.errors import StoreUnavailable
 from windlass.loop import Loop
-from windlass.store import group_commit
 from windlass.store.engine import StoreClosed
 from windlass.store.group_commit import calling, check_wanted
 from windlass.store.postgres.address import Address
@@ -58,7 +57,6 @@ class Guard:
 
     @contextmanager
     def watching(self, connection: Connection, seconds: float) -> Iterator[None]:
-        """For as long as the block lasts, but no longer than so many seconds."""
         if self._loop is None:
             self._start()
         key = id(connection)
@@ -94,7 +92,6 @@ class Guard:
                     self.break_off(watch.connection, watch)
 
     def close(self) -> None:
-        """Stop watching."""
         with self._lock:
             loop, self._loop = self._loop, None
         if loop is not None:
@@ -121,8 +118,6 @@ class Guard:
 
 
 class _Watch(msgspec.Struct, eq=False):
-    """One wait, and whether it was told to end."""
-
     connection: Connection
     until: float
     cancelled: bool = False
@@ -260,9 +255,7 @@ class Pool:
         self._refused: psycopg.Error | None = None
 
     def deadline(self) -> float:
-        """When the patience of who comes now is at its end."""
-        usual = self._patience
-        return monotonic() + (usual if calling() is None else group_commit.patience(usual))
+        return monotonic() + min(self._patience, calling().patience)
 
     @contextmanager
     def connection(
@@ -282,9 +275,10 @@ class Pool:
             if connection is None:
                 connection, moves = self._opened(until), self._guard.moves
             left = until - monotonic()
-            if calling() is not None:
+            caller = calling()
+            if caller.wanted is not None:
                 check_wanted()
-                left = group_commit.run_limit(self._patience, left)
+                left = self._patience if caller.run is None else caller.run
             if seconds is None:
                 seconds = max(left, _LEAST_SECONDS_TO_RUN)
             with self._guard.watching(connection, seconds):
@@ -297,7 +291,6 @@ class Pool:
             self._leave(connection, moves)
 
     def close(self) -> None:
-        """Let go of everything; what is in use, when it comes back."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -329,7 +322,7 @@ class Pool:
             if self._out >= _MOST:
                 raise StoreUnavailable(
                     f"{self._address.shown}: all of {_MOST} connections of this process were in use for "
-                    f"{group_commit.patience(self._patience):g} s; nothing was written: try again"
+                    f"{min(self._patience, calling().patience):g} s; nothing was written: try again"
                 )
             self._out += 1
 
@@ -380,7 +373,6 @@ class Pool:
             self._opening.release()
 
     def _rested(self, *, checked: bool = True) -> Connection | None:
-        """One that is there already and still works."""
         while True:
             with self._changed:
                 if not self._idle:
@@ -403,7 +395,7 @@ class Pool:
 
     def _no_connection(self) -> StoreUnavailable:
         why = "it did not answer" if self._refused is None else told(self._refused)
-        seconds = group_commit.patience(self._patience)
+        seconds = min(self._patience, calling().patience)
         return StoreUnavailable(
             f"{self._address.shown} gave no connection for {seconds:g} s ({why}); try again"
         )
@@ -450,7 +442,6 @@ class Listener:
         self._telling.run(partial(self._tell, channel))
 
     def ask(self) -> None:
-        """Notify ourselves alone, by the way that others take."""
         self.tell(self._own)
 
     def hear(self, seconds: float) -> tuple[bool, bool]:

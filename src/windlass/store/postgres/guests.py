@@ -67,11 +67,9 @@ class Driver:
         return not self.connection.autocommit
 
     def rollback(self) -> None:
-        """Undo the transaction that began by itself with our statement."""
         self._wait(self.connection.rollback())
 
     def command(self, words: str) -> None:
-        """Run a command without parameters."""
         self._wait(self.connection.execute(words))
 
     @abstractmethod
@@ -210,7 +208,6 @@ class Guests:
         self._at_home: WeakSet[Any] = WeakSet()
 
     def enqueue_on(self, connection: object, jobs: Sequence[NewJob], bridge: Bridge | None) -> list[Enqueued]:
-        """Store jobs within the caller's transaction."""
         driver = driver_of(connection, bridge)
         if driver is None:
             raise must_be("connection", connection, ALLOWED if bridge is None else ALLOWED_ASYNC)
@@ -356,7 +353,6 @@ class Handlers:
             check_confirmed(connection, self._address.shown)
 
     def close(self) -> None:
-        """Let go of the connections."""
         self._pool.close()
 
     async def _connected(self) -> psycopg.AsyncConnection[Any]:

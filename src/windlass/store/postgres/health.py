@@ -127,12 +127,7 @@ _MOST_COUNTED = 1_000_000
 _LONG_SECONDS = 60
 _KIND = "postgresql"
 # What a server must not be without; the first of each is what it should be.
-_SETTINGS = {
-    "fsync": ("on",),
-    "full_page_writes": ("on",),
-    "autovacuum": ("on",),
-    "track_counts": ("on",),
-}
+_SETTINGS = {"fsync": ("on",), "full_page_writes": ("on",), "autovacuum": ("on",), "track_counts": ("on",)}
 
 
 def check_session(tx: PostgresTx, address: Address) -> None:

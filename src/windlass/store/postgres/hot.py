@@ -33,13 +33,11 @@ class Unanswered(dict[str, None]):
     """
 
     def note(self, jobs: Sequence[NewJob]) -> None:
-        """It is not known whether these were written."""
         self.update(dict.fromkeys(new.id for new in jobs))
         for old in list(self)[: max(0, len(self) - _MOST)]:
             self.pop(old, None)
 
     def has(self, jobs: Sequence[NewJob]) -> bool:
-        """Whether one of these was tried before."""
         return any(new.id in self for new in jobs)
 
 
@@ -246,9 +244,6 @@ def _holders(tx: PostgresTx, wanted: Iterable[_Key]) -> dict[_Key, keys.Holder]:
     }
 
 
-# --- rows ---------------------------------------------------------------------------------------
-
-
 def _jobs(tx: PostgresTx, ids: Sequence[str]) -> dict[str, Job]:
     """Jobs by id. First the live ones: a job only ever moves from there to the archive."""
     if not ids:
@@ -426,7 +421,6 @@ def _write(tx: PostgresTx, group: Sequence[Settlement], *, linked: bool) -> dict
 
 
 def _follow_up(tx: PostgresTx, settled: Sequence[Settlement]) -> None:
-    """What is written with ends that were just recorded."""
     limits.return_tokens(tx, (token for each in settled for token in each.tokens))
     for each in settled:
         if each.enqueues:

@@ -58,12 +58,7 @@ _BUSY = (
     errors.QueryCanceled,
     errors.ObjectInUse,
 )
-_FOREIGN = (
-    errors.InvalidSchemaName,
-    errors.UndefinedTable,
-    errors.UndefinedColumn,
-    errors.UndefinedFunction,
-)
+_FOREIGN = (errors.InvalidSchemaName, errors.UndefinedTable, errors.UndefinedColumn, errors.UndefinedFunction)
 # What PgBouncer says to a connection that brings settings with it.
 _POOLED = "unsupported startup parameter"
 # Raised by the seal of a store that a move is filling.
@@ -206,7 +201,6 @@ class Statement(NamedTuple):
 
     @classmethod
     def of(cls, named: str) -> Statement:
-        """The statement of a text with names."""
         return cls(*statements.numbered(named), named)
 
 

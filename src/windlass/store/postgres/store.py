@@ -29,17 +29,7 @@ from windlass.errors import StoreBusy, StoreError, StoreUnavailable
 from windlass.job import Lease, NewJob, TypeInfo
 from windlass.store import migration, running, samples, upkeep
 from windlass.store.bridge import Bridge
-from windlass.store.engine import (
-    Claimed,
-    Enqueued,
-    Settlement,
-    StoreClosed,
-    Want,
-    asks,
-    beats,
-    glances,
-    reads,
-)
+from windlass.store.engine import Claimed, Enqueued, Settlement, Want, asks, beats, glances, reads
 from windlass.store.group_commit import GroupCommit, ListCall, calling, write_lists
 from windlass.store.oncall import DatabaseHealth
 from windlass.store.postgres import claim, guests, health, hot, schema, session
@@ -83,13 +73,12 @@ class PostgresStore(Store):
     ) -> None:
         self._url = url
         self.address = read(url)
+        super().__init__(self.address.shown)
         # None: the server's own clock, which is the only one that all machines share.
         self._clock = clock
         statements = session.load()
         self._tx = partial(PostgresTx, known=statements, clock=clock)
         self._known = migration.load(session.DIALECT, migrations)
-        self._opened_by = os.getpid()
-        self._closed = False
         self._guard = Guard()
         uses = ("claim", "settle", "beat", "upkeep")
         self._links = {use: Link(self.address, use, self._guard) for use in uses}
@@ -114,10 +103,6 @@ class PostgresStore(Store):
             raise
 
     # --- how verbs are run ---
-
-    def _check_open(self) -> None:
-        if self._closed or os.getpid() != self._opened_by:
-            raise StoreClosed(self.address.shown)
 
     def _hot(self, use: str, verb: Callable[..., T], *args: object, again: bool = True) -> T:
         """On the connection of this use; again if it broke."""
@@ -225,7 +210,7 @@ class PostgresStore(Store):
         if not jobs:
             return []
         try:
-            if len(jobs) > _LARGE or calling() is not None:
+            if len(jobs) > _LARGE or calling().wanted is not None:
                 # The thread writes for no caller that may leave: only its own asks whether it is still there.
                 return self._enqueue_all(jobs)
             if self._line.is_free():
@@ -302,19 +287,10 @@ class PostgresStore(Store):
         """How other processes are notified and heard; None if the URL or a pooler forbids it."""
         return self._listener if self.address.notify else None
 
-    def wake_with(
-        self,
-        notify: Callable[[], None],
-        *,
-        first: Callable[[], bool] = lambda: False,
-        here: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._wake, self._first, self._wake_here = notify, first, here
-
     def close(self) -> None:
-        if self._closed or os.getpid() != self._opened_by:
+        if self._opened_by != os.getpid():
             return
-        self._closed = True
+        self._opened_by = None
         self._line.close(_CLOSE_SECONDS)
         self._listener.close()
         for link in self._links.values():

@@ -40,7 +40,6 @@ class PostgresTarget:
             raise
 
     def mark(self) -> Mark | None:
-        """What the store remembers of a move to here."""
         return self._run(_mark)
 
     def begin(self, mark: Mark) -> None:
@@ -112,12 +111,9 @@ class PostgresTarget:
         self._run(finish)
 
     def open(self, move: str) -> None:
-        """Let everybody in."""
         self._run(lambda tx: self._unseal(tx, "move_filled", move))
 
     def clear(self, move: str) -> None:
-        """Throw away what was copied, and let everybody in."""
-
         def clear(tx: PostgresTx) -> None:
             with tx.part():
                 self._unseal(tx, "move_cleared", move)

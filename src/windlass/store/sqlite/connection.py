@@ -337,7 +337,6 @@ class Readers:
         return version
 
     def is_locked(self) -> bool:
-        """Whether some connection holds the write lock of the store's file just now."""
         with self._gate:
             try:
                 if self._probing is None or self._probing.generation != self._file.generation:
@@ -354,7 +353,6 @@ class Readers:
         return False
 
     def pause(self) -> bool:
-        """Wait until nobody reads, and close every file; False if somebody goes on reading."""
         self._gate.acquire()
         if self._is_reading():
             # A connection refers to itself by its cached statements: one that was lost waits for this.
@@ -369,11 +367,9 @@ class Readers:
         return False
 
     def resume(self) -> None:
-        """Go on after `pause`."""
         self._gate.release()
 
     def close(self) -> None:
-        """Let go of every file that nobody is reading."""
         with self._gate:
             self._close_idle()
 

@@ -46,7 +46,7 @@ def status(
     tx = schema.transaction(connection)
     sizes = tx.row("sizes", limit=most)
     assert sizes is not None  # noqa: S101 - an aggregate has a row
-    found = schema.look(connection, known)
+    found = schema.look(tx, known)
     moved = tx.row("move")
     return StoreStatus(
         url=f"sqlite:///{path}",
@@ -158,7 +158,6 @@ def _notes(path: str) -> list[str]:
 
 
 def _file_system(path: str) -> str | None:
-    """The kind of file system that a path lies on, if the system tells."""
     try:
         mounts = Path("/proc/mounts").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -233,9 +232,9 @@ def _copy(source: str, copy: str) -> Schema:
     known = migration.load(schema.DIALECT)
     mode = "rw" if os.access(source, os.W_OK) else "ro"
     with closing(open_connection(source, mode=mode)) as connection, translated(source):
-        if not schema.says(connection, "has_schema"):
+        found = schema.look(schema.transaction(connection), known)
+        if found.number is None:
             raise StoreMismatch(f"{source} is no backup of a Windlass store: it has no Windlass tables")
-        found = schema.look(connection, known)
         migration.check_known(found, source)
         problems = check(connection)
         if problems:
@@ -285,7 +284,6 @@ def _refusal(path: str, others: list[int]) -> StoreBusy:
 
 
 def _swap(copy: str, path: str) -> str | None:
-    """Put the copy at the path; where the file is that was there before."""
     kept = None
     if os.path.exists(path):  # noqa: PTH110
         kept = beside.free_name(path, ".before-restore")
