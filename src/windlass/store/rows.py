@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import cache, partial
@@ -24,6 +24,7 @@ from windlass.job import (
     Job,
     JobState,
     Lease,
+    NewJob,
     Output,
     Reason,
     Request,
@@ -31,9 +32,6 @@ from windlass.job import (
 from windlass.outcome import Again, Cancelled, Dead, Done, Left, Outcome, Released, Snoozed, stopped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from windlass.job import NewJob
     from windlass.store.engine import Row, Settlement
 
 

@@ -30,13 +30,14 @@ from windlass.store import (
     schedules,
     upkeep,
 )
-from windlass.store.bridge import Bridge, across
 from windlass.store.engine import (
+    Bridge,
     Claimed,
     Engine,
     Enqueued,
     Settlement,
     Want,
+    across,
     asks,
     beats,
     glances,
@@ -177,7 +178,6 @@ class Store(Engine):
     # --- operating ---
 
     get = reads(keys.get)
-
     named = reads(keys.named)
     find = reads(jobs.find)
     count = reads(jobs.count)

@@ -23,16 +23,9 @@ from windlass.errors import StoreUnavailable
 from windlass.loop import Loop
 from windlass.store.engine import StoreClosed
 from windlass.store.group_commit import calling, check_wanted
+from windlass.store.postgres import session
 from windlass.store.postgres.address import Address
-from windlass.store.postgres.session import (
-    Connection,
-    check_confirmed,
-    explain,
-    is_away,
-    is_stale,
-    open_connection,
-    told,
-)
+from windlass.store.postgres.session import Connection
 
 _EVERY = timedelta(seconds=0.5)
 _CANCEL_SECONDS = 3.0
@@ -168,17 +161,17 @@ class Link:
                     raise StoreClosed(self._address.shown)
                 try:
                     if self._connection is None or self._connection.closed:
-                        self._connection = open_connection(self._address, self._use)
+                        self._connection = session.open_connection(self._address, self._use)
                         self._guard.arrived(self._connection)
                     with self._guard.watching(self._connection, LONGEST[self._use]):
                         answer = call(self._connection)
-                    check_confirmed(self._connection, self._address.shown)
+                    session.check_confirmed(self._connection, self._address.shown)
                     return answer
                 except psycopg.Error as error:
-                    if is_away(error):
+                    if session.is_away(error):
                         self._drop()
-                    if not is_away(error) or not again or self._closed:
-                        raise explain(error, self._address.shown) from error
+                    if not session.is_away(error) or not again or self._closed:
+                        raise session.explain(error, self._address.shown) from error
                 again = False
 
     def run_at_once(self, call: Callable[[Connection], None]) -> bool:
@@ -242,7 +235,7 @@ class Pool:
         self._address = address
         self._guard = guard
         self._patience = patience
-        self._connect = connect or partial(open_connection, use="pool")
+        self._connect = connect or partial(session.open_connection, use="pool")
         self._changed = threading.Condition()
         # Each with the time of its last use, and how often the server had moved before it.
         self._idle: list[tuple[Connection, float, int]] = []
@@ -283,7 +276,7 @@ class Pool:
                 seconds = max(left, _LEAST_SECONDS_TO_RUN)
             with self._guard.watching(connection, seconds):
                 yield connection
-            check_confirmed(connection, self._address.shown)
+            session.check_confirmed(connection, self._address.shown)
         except psycopg.Error as error:
             self._judge(connection, error)
             raise
@@ -299,9 +292,9 @@ class Pool:
 
     def _judge(self, connection: Connection | None, error: psycopg.Error) -> None:
         """What one connection's error says about the others: they may be broken, or as stale as this one."""
-        if is_away(error):
+        if session.is_away(error):
             self._doubted = monotonic()
-        if connection is not None and is_stale(error):
+        if connection is not None and session.is_stale(error):
             _close(connection)
             self._clear()
 
@@ -394,7 +387,7 @@ class Pool:
         return True
 
     def _no_connection(self) -> StoreUnavailable:
-        why = "it did not answer" if self._refused is None else told(self._refused)
+        why = "it did not answer" if self._refused is None else session.told(self._refused)
         seconds = min(self._patience, calling().patience)
         return StoreUnavailable(
             f"{self._address.shown} gave no connection for {seconds:g} s ({why}); try again"
@@ -449,7 +442,7 @@ class Listener:
         self._check_ours()
         try:
             if self._hearing is None or self._hearing.closed:
-                self._hearing = open_connection(self._address, "listen")
+                self._hearing = session.open_connection(self._address, "listen")
                 with self._guard.watching(self._hearing, LONGEST["listen"]):
                     self._hearing.execute(f"listen {self._own}".encode())
                     self._hearing.execute(f"listen {CHANNEL}".encode())
@@ -458,7 +451,7 @@ class Listener:
             heard = list(self._hearing.notifies(timeout=seconds, stop_after=1))
         except psycopg.Error as error:
             self.begin_anew()
-            raise explain(error, self._address.shown) from error
+            raise session.explain(error, self._address.shown) from error
         hint = any(each.channel == CHANNEL and each.payload != self.name for each in heard)
         return hint, any(each.channel == self._own for each in heard)
 

@@ -12,9 +12,9 @@ from typing import LiteralString
 
 from psycopg import errors, sql
 
-from windlass.clock import from_micros, span
+from windlass.clock import span
 from windlass.errors import StoreUnavailable, must_be
-from windlass.store import chains, upkeep
+from windlass.store import chains, rows, upkeep
 from windlass.store.engine import Row
 from windlass.store.migration import Migration, Schema
 from windlass.store.moving import State
@@ -198,7 +198,7 @@ def database(tx: PostgresTx, address: Address, known: Sequence[Migration]) -> Da
         kind=_KIND,
         version=_version(server),
         size_bytes=int(server["size"]),
-        tables=[_table(row) for row in tx.rows("tables")],
+        tables=[rows.read(TableHealth, row) for row in tx.rows("tables")],
         settings=[
             DatabaseSetting(
                 name=name, value=found[name], wanted=None if found[name] in allowed else allowed[0]
@@ -206,21 +206,13 @@ def database(tx: PostgresTx, address: Address, known: Sequence[Migration]) -> Da
             for name, allowed in _SETTINGS.items()
         ],
         notes=list(_notes(tx, address, server, schema.look(tx, known))),
-        oldest=None if holder is None else _oldest(holder),
+        oldest=None
+        if holder is None
+        else rows.read(OpenTransaction, holder, age=timedelta(seconds=max(0.0, holder["seconds"] or 0.0))),
         sessions=found["sessions"],
         most_sessions=found["most_sessions"],
         listeners=found["listeners"],
     )
-
-
-def _table(row: Row) -> TableHealth:
-    times = {name: from_micros(row[name]) for name in ("vacuumed_at", "analyzed_at") if row[name] is not None}
-    return TableHealth(**{**row, "vacuumed_at": None, "analyzed_at": None} | times)
-
-
-def _oldest(row: Row) -> OpenTransaction:
-    age = timedelta(seconds=max(0.0, row["seconds"] or 0.0))
-    return OpenTransaction(holder=row["holder"], pid=row["pid"], age=age)
 
 
 def backup(address: Address, path: str) -> None:

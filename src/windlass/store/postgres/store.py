@@ -28,8 +28,7 @@ from windlass.clock import Clock, from_micros
 from windlass.errors import StoreBusy, StoreError, StoreUnavailable
 from windlass.job import Lease, NewJob, TypeInfo
 from windlass.store import migration, running, samples, upkeep
-from windlass.store.bridge import Bridge
-from windlass.store.engine import Claimed, Enqueued, Settlement, Want, asks, beats, glances, reads
+from windlass.store.engine import Bridge, Claimed, Enqueued, Settlement, Want, asks, beats, glances, reads
 from windlass.store.group_commit import GroupCommit, ListCall, calling, write_lists
 from windlass.store.oncall import DatabaseHealth
 from windlass.store.postgres import claim, guests, health, hot, schema, session

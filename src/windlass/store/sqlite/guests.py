@@ -14,8 +14,7 @@ from typing import Any, Self, cast
 
 from windlass.clock import Clock, SystemClock
 from windlass.errors import Refused, StoreBusy, TransactionTooLong, must_be
-from windlass.store.bridge import Bridge, across_block
-from windlass.store.engine import Settlement
+from windlass.store.engine import Bridge, Settlement, across_block
 from windlass.store.sqlite import hot, schema, storefile
 from windlass.store.sqlite.connection import MEMORY, Connection, SqliteTx, explain
 from windlass.store.sqlite.library import has_wal_reset_bug, sqlite3

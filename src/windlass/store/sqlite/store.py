@@ -15,8 +15,7 @@ from windlass.clock import Clock, SystemClock, from_micros
 from windlass.errors import Refused, StoreBusy, StoreUnavailable
 from windlass.job import Lease, NewJob, TypeInfo
 from windlass.store import catalogue, migration, statements
-from windlass.store.bridge import Bridge
-from windlass.store.engine import Claimed, Enqueued, Settlement, Want
+from windlass.store.engine import Bridge, Claimed, Enqueued, Settlement, Want
 from windlass.store.oncall import DatabaseHealth
 from windlass.store.sqlite import guests, health, hot, schema, storefile
 from windlass.store.sqlite.connection import MEMORY, Connection, Readers, SqliteTx, open_connection
