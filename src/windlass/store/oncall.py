@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from operator import itemgetter
+from typing import Any
 
 import msgspec
 
@@ -76,6 +77,16 @@ class DatabaseSetting(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     value: str
     wanted: str | None = None
+
+
+def checked_settings(found: Mapping[str, Any], allowed: Mapping[str, Sequence[str]]) -> list[DatabaseSetting]:
+    """The settings that matter to us; of the values that are allowed the first is what each should be."""
+    return [
+        DatabaseSetting(
+            name=name, value=str(found[name]), wanted=None if str(found[name]) in good else good[0]
+        )
+        for name, good in allowed.items()
+    ]
 
 
 class DatabaseHealth(msgspec.Struct, frozen=True, kw_only=True):

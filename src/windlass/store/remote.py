@@ -267,8 +267,6 @@ class RemoteStore(Wire):
     # The server looks after the file of its store.
     generation = 0
 
-    # --- producing ---
-
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """All or none, up to ten thousand."""
         if len(jobs) == 1:
@@ -312,8 +310,6 @@ class RemoteStore(Wire):
     def cancel(self, job_id: str) -> Acted:
         """End a pending job as cancelled, or ask the worker of a running one to."""
         return self._ask(Acted, "POST", "jobs", job_id, "cancel", body={}, request_id=uuid7())
-
-    # --- looking ---
 
     def get(
         self,
@@ -369,8 +365,6 @@ class RemoteStore(Wire):
         """Jobs whose last attempt failed, the last to change first."""
         query = {"limit": str(limit)} | ({} if since is None else {"since": since.isoformat()})
         return [_job(each) for each in self._ask(_Page, "GET", "failures", query=query).jobs]
-
-    # --- anything that the API has ---
 
     def ask(self, method: str, *path: str, **sent: Any) -> Any:
         """The server's answer as plain values; what is sent is as for `send`."""

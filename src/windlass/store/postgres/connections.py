@@ -304,8 +304,6 @@ class Pool:
         for connection, *_ in resting:
             _close(connection)
 
-    # --- coming and going ---
-
     def _enter(self, until: float) -> None:
         with self._changed:
             while self._out >= _MOST and not self._closed and (left := until - monotonic()) > 0:
@@ -334,8 +332,6 @@ class Pool:
             self._changed.notify()
         for each in stale:
             _close(each)
-
-    # --- a connection that is one ---
 
     def _opened(self, until: float) -> Connection:
         # One tries while the others wait: a server that comes back is not met by all at once.

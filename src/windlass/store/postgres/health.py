@@ -18,7 +18,7 @@ from windlass.store import chains, rows, upkeep
 from windlass.store.engine import Row
 from windlass.store.migration import Migration, Schema
 from windlass.store.moving import State
-from windlass.store.oncall import DatabaseHealth, DatabaseSetting, OpenTransaction, TableHealth
+from windlass.store.oncall import DatabaseHealth, OpenTransaction, TableHealth, checked_settings
 from windlass.store.postgres import schema
 from windlass.store.postgres.address import MARK, Address
 from windlass.store.postgres.schema import DAYS_AHEAD
@@ -199,12 +199,7 @@ def database(tx: PostgresTx, address: Address, known: Sequence[Migration]) -> Da
         version=_version(server),
         size_bytes=int(server["size"]),
         tables=[rows.read(TableHealth, row) for row in tx.rows("tables")],
-        settings=[
-            DatabaseSetting(
-                name=name, value=found[name], wanted=None if found[name] in allowed else allowed[0]
-            )
-            for name, allowed in _SETTINGS.items()
-        ],
+        settings=checked_settings(found, _SETTINGS),
         notes=list(_notes(tx, address, server, schema.look(tx, known))),
         oldest=None
         if holder is None

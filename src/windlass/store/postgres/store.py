@@ -202,8 +202,6 @@ class PostgresStore(Store):
     # Another file can only come in the place of a SQLite store.
     generation = 0
 
-    # --- producing ---
-
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         self._check_open()
         if not jobs:
@@ -234,8 +232,6 @@ class PostgresStore(Store):
             self.register(types, app)
         return self._guests.enqueue_on(connection, jobs, bridge)
 
-    # --- running ---
-
     extend = beats(claim.extend)
     look = glances(claim.look)
     # On the connection of claims: what a worker holds may be much, and a beat must not wait for it.
@@ -251,16 +247,12 @@ class PostgresStore(Store):
     def settle(self, settlements: Sequence[Settlement]) -> list[Lease]:
         return self._hot("settle", hot.settle, settlements) if settlements else []
 
-    # --- handlers ---
-
     def handlers(self) -> Handlers:
         self._check_open()
         return self._handlers
 
     def shared_address(self) -> str:
         return self._url
-
-    # --- upkeep ---
 
     def now(self) -> datetime:
         return from_micros(self._clock.micros() if self._clock else self._hot("beat", attrgetter("now")))

@@ -13,12 +13,14 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from windlass.clock import span
 from windlass.errors import StoreBusy, StoreMismatch, StoreUnavailable, must_be
 from windlass.store import chains, migration, rows, upkeep
 from windlass.store.engine import Row, Tx
 from windlass.store.migration import Migration, Schema
-from windlass.store.oncall import DatabaseHealth, DatabaseSetting, TableHealth
+from windlass.store.oncall import DatabaseHealth, TableHealth, checked_settings
 from windlass.store.sqlite import beside, schema, seal, storefile
 from windlass.store.sqlite.connection import MEMORY, SqliteTx, open_connection, translated
 from windlass.store.sqlite.library import has_wal_reset_bug, sqlite3, version_text
@@ -78,12 +80,8 @@ def database(
             for name, rows in (("jobs", found.live), ("archive", found.archived))
         ],
         settings=[
-            DatabaseSetting(
-                name=name,
-                value=(value := str(_pragma(connection, name))),
-                wanted=None if path == MEMORY or read_only or value in allowed else allowed[0],
-            )
-            for name, allowed in _SETTINGS.items()
+            msgspec.structs.replace(each, wanted=None) if path == MEMORY or read_only else each
+            for each in checked_settings({name: _pragma(connection, name) for name in _SETTINGS}, _SETTINGS)
         ],
         notes=list(found.notes),
         wal_bytes=beside.size_of(path + "-wal"),

@@ -74,8 +74,6 @@ class SqliteStore(Store):
         )
         _open.add(self)
 
-    # --- opening ---
-
     def _make_at_once(self, *, create: bool) -> bool:
         """False if the tables cannot be added just now. The lock may be held by the caller itself."""
         try:
@@ -119,8 +117,6 @@ class SqliteStore(Store):
         connection = open_connection(MEMORY)
         schema.prepare(schema.transaction(connection, self.clock.micros()), MEMORY, self._known)
         return connection
-
-    # --- producing ---
 
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         alone = hot.enqueue_alone if len(jobs) == 1 and jobs[0].fresh and hot.is_plain(jobs[0]) else None
@@ -175,8 +171,6 @@ class SqliteStore(Store):
             self._file.ensure()
         return self._file.generation
 
-    # --- running ---
-
     def claim(self, want: Want) -> Claimed:
         # A look first: an idle fleet must not queue for the write lock to find nothing.
         limit_state = None
@@ -190,8 +184,6 @@ class SqliteStore(Store):
     def settle(self, settlements: Sequence[Settlement]) -> list[Lease]:
         return self._writer.run(hot.settle, settlements) if settlements else []
 
-    # --- handlers ---
-
     def handlers(self) -> guests.Handlers:
         # As for a caller's connection: it runs no checkpoints of its own.
         self._writer.checkpoint_soon()
@@ -202,8 +194,6 @@ class SqliteStore(Store):
             raise Refused("a store in memory has no second connection; ctx.transaction() needs a file")
         self._writer.checkpoint_soon()
         return self.path
-
-    # --- upkeep ---
 
     def now(self) -> datetime:
         return from_micros(self.clock.micros())

@@ -473,8 +473,6 @@ class Writer:
         failure.__cause__ = error
         return failure
 
-    # --- on either ---
-
     def _begun(self, connection: sqlite3.Connection) -> bool:
         try:
             connection.execute("begin immediate")
