@@ -139,7 +139,7 @@ def _claim_few(tx: PostgresTx, want: Want, floors: Floors) -> Claimed | None:
     if more:
         return None
     if taken and not floor and dead > _MANY_DEAD:
-        floors.learn(want.types, min(each.seq for each in taken))
+        floors.learn(want.types, min(seq for _, seq, *_ in taken))
     taken = in_order(taken, want.turns)
     leases = rows.leases_of(taken, worker=want.worker, now=now, until=now + span(want.lease))
     return Claimed(leases, None if later is None else rows.from_span(max(0, later - now)))
@@ -205,7 +205,7 @@ def _told(found: Iterable[tuple[Any, ...]], width: int) -> tuple[tuple[Any, ...]
     taken: list[rows.Taken] = []
     for row in found:
         if row[0] is None:
-            taken.append(rows.Taken(*row[width:]))
+            taken.append(row[width:])
         else:
             state = row[:width]
     return state, taken
