@@ -11,25 +11,15 @@ import contextlib
 import math
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
+from windlass import job
 from windlass.checks import Problems
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue, must_be
-from windlass.job import (
-    DEFAULT_MAX_ATTEMPTS,
-    DEFAULT_PRIORITY,
-    DEFAULT_TIMEOUT,
-    HIGHEST_PRIORITY,
-    LONGEST_TIMEOUT,
-    MAX_ATTEMPTS,
-    MAX_TENANT,
-    MAX_TYPE,
-    SHORTEST_TIMEOUT,
-)
 from windlass.policy import KINDS, MOST_AT_ONCE, MOST_JOBS, BreakerTerms, Limit, Rate, Retry, parse_rate
 
 # Whose limits hold for all jobs together, and for those that share a key.
@@ -50,7 +40,7 @@ def split(name: str) -> tuple[str | None, str]:
         return None, name
     for setting in PER_TYPE:
         job_type = name.removesuffix(f".{setting}")
-        if job_type != name and 0 < len(job_type) <= MAX_TYPE:
+        if job_type != name and 0 < len(job_type) <= job.MAX_TYPE:
             settable = _settable(job_type)
             if setting not in settable:
                 allowed = "one of " + ", ".join(f"{job_type}.{each}" for each in settable)
@@ -155,7 +145,7 @@ def _webhook(text: str) -> str:
 def _tenants(text: str) -> tuple[str, ...]:
     """Named one by one: a label for each of ten thousand tenants would be the end of any Prometheus."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
-    fit = all(0 < len(name) <= MAX_TENANT and name.isprintable() and name != _OTHERS for name in names)
+    fit = all(0 < len(name) <= job.MAX_TENANT and name.isprintable() and name != _OTHERS for name in names)
     if fit and len(names) <= _MOST_TENANTS:
         return names
     raise must_be(
@@ -183,7 +173,7 @@ _AT_ONCE = _or_none(_whole(1, MOST_AT_ONCE))
 _DEPTH = _whole(1, _DEEPEST)
 _DELAY = _time(timedelta(0), timedelta(days=30), "a duration such as 30s or 5m, up to 30d")
 _MOMENTS = _time(timedelta(seconds=1), timedelta(days=1), "a duration between 1s and 1d")
-_TIMEOUT = _time(SHORTEST_TIMEOUT, LONGEST_TIMEOUT, "a duration such as 30s or 10m, up to 7d")
+_TIMEOUT = _time(job.SHORTEST_TIMEOUT, job.LONGEST_TIMEOUT, "a duration such as 30s or 10m, up to 7d")
 _KEEP = _time(timedelta(0), timedelta(days=3650), "a duration such as 7d, up to 3650d")
 # Processes say each minute that they are there.
 _KEEP_SCHEMAS = _time(timedelta(minutes=3), timedelta(days=7), "a duration between 3m and 7d")
@@ -192,8 +182,8 @@ _LOW_SHARE = _share(0.0, 0.5, "a share between 0 and 0.5 such as 0.1")
 
 # Every setting: its default, and how it is read.
 _SETTINGS: dict[str, tuple[Any, Callable[[str], Any]]] = {
-    "max_attempts": (DEFAULT_MAX_ATTEMPTS, _whole(1, MAX_ATTEMPTS)),
-    "timeout": (DEFAULT_TIMEOUT, _TIMEOUT),
+    "max_attempts": (job.DEFAULT_MAX_ATTEMPTS, _whole(1, job.MAX_ATTEMPTS)),
+    "timeout": (job.DEFAULT_TIMEOUT, _TIMEOUT),
     "retry.kind": (_STANDARD.kind, _kind),
     "retry.base": (_STANDARD.base, _seconds),
     "retry.cap": (_STANDARD.cap, _seconds),
@@ -205,7 +195,7 @@ _SETTINGS: dict[str, tuple[Any, Callable[[str], Any]]] = {
     "burst": (None, _AT_ONCE),
     "soft_depth": (100_000, _DEPTH),
     "hard_depth": (500_000, _DEPTH),
-    "max_priority": (HIGHEST_PRIORITY, _whole(0, HIGHEST_PRIORITY)),
+    "max_priority": (job.HIGHEST_PRIORITY, _whole(0, job.HIGHEST_PRIORITY)),
     "breaker.share": (_BREAKER.share, _or_none(_FAILED_SHARE)),
     "breaker.jobs": (_BREAKER.jobs, _whole(1, MOST_JOBS)),
     "breaker.window": (_BREAKER.window, _MOMENTS),
@@ -248,34 +238,33 @@ class TypePolicy(msgspec.Struct, frozen=True, kw_only=True):
     max_age: timedelta | None
 
 
+class _Value(Generic[T]):
+    """What holds for one setting."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, settings: Settings, _: type) -> T:
+        found: T = settings.value(self._name)
+        return found
+
+
 class Settings(msgspec.Struct, frozen=True):
     """What operators have set, read and checked; `problems` names what could not be read and is not used."""
 
     values: dict[str, Any]
     problems: tuple[str, ...] = ()
 
-    @property
-    def keep_ended(self) -> timedelta:
-        """How long completed, cancelled and discarded jobs are kept."""
-        return cast(timedelta, self.value("keep_ended"))
-
-    @property
-    def keep_dead(self) -> timedelta:
-        """How long dead jobs are kept."""
-        return cast(timedelta, self.value("keep_dead"))
-
-    @property
-    def keep_schemas(self) -> timedelta:
-        """How long a release's schemas stay in the catalogue after the last of its processes was seen."""
-        return cast(timedelta, self.value("keep_schemas"))
-
-    @property
-    def orphan_after(self) -> timedelta | None:
-        """How long no worker must have had a schedule's function, or declared it, before it fires no more.
-
-        None: a schedule whose function is gone goes on; what code declares no more ends with `keep_schemas`.
-        """
-        return cast(timedelta | None, self.value("schedules.orphan_after"))
+    # How long completed, cancelled and discarded jobs are kept; dead ones; and a release's schemas in the
+    # catalogue after the last of its processes was seen.
+    keep_ended = _Value[timedelta]("keep_ended")
+    keep_dead = _Value[timedelta]("keep_dead")
+    keep_schemas = _Value[timedelta]("keep_schemas")
+    # How long no worker must have had a schedule's function, or declared it, before it fires no more. None: a
+    # schedule whose function is gone goes on; what code declares no more ends with `keep_schemas`.
+    orphan_after = _Value[timedelta | None]("schedules.orphan_after")
+    # Which share of the jobs that a worker starts are of the lowest priority that waits.
+    low_share = _Value[float]("low_share")
 
     def of_type(self, job_type: str, options: Mapping[str, Any]) -> TypePolicy:
         """Which policy holds for a type whose code says these options, as the catalogue has them.
@@ -290,7 +279,7 @@ class Settings(msgspec.Struct, frozen=True):
         )
         return TypePolicy(
             run=run,
-            priority=options.get("priority", DEFAULT_PRIORITY),
+            priority=options.get("priority", job.DEFAULT_PRIORITY),
             max_priority=self._choose(job_type, "max_priority", options.get("max_priority")),
             max_age=_span(options.get("max_age")),
         )
@@ -309,11 +298,6 @@ class Settings(msgspec.Struct, frozen=True):
             rate=rate,
             per_tenant=self._choose(name, "tenant_concurrency", said.per_tenant, general=general),
         )
-
-    @property
-    def low_share(self) -> float:
-        """Which share of the jobs that a worker starts are of the lowest priority that waits."""
-        return float(self.value("low_share"))
 
     def soft_depth(self, job_type: str) -> int:
         """How many jobs of a type, or of all (`*`), may wait before it is worth a warning."""

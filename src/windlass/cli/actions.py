@@ -11,25 +11,15 @@ import click
 import msgspec
 
 from windlass import payload as payloads
-from windlass.cli.commands import (
-    Command,
-    filter_options,
-    group,
-    moment,
-    names_any,
-    option,
-    rate,
-    read_filter,
-    span,
-)
-from windlass.cli.screen import Cell, Row, ago, as_typed, number, one_line, progress
-from windlass.cli.session import answer, end, session, table
+from windlass.cli.commands import Command, bulk_options, group, moment, names_any, option, read_filter, span
+from windlass.cli.screen import Cell, Row, as_typed, number, one_line, progress, say
+from windlass.cli.session import answer, end, facts, session, table
 from windlass.errors import Refused
 from windlass.ops import Ops
 from windlass.ops.actions import ACTIONS, Action, Parameter, bulk_action
 from windlass.ops.bulk import summed_up
 from windlass.ops.document import encode
-from windlass.ops.words import clock, count
+from windlass.ops.words import ago, clock, count
 from windlass.store.engine import Acted
 from windlass.store.jobs import Filter
 from windlass.store.operations import Operation, State
@@ -64,7 +54,7 @@ def command_of(declared: Action, tell: Tell | None = None) -> Command:
         elif each in declared.parameters:
             own += _options(each)
     # --why comes last.
-    params += [*own[:-1], *(_bulk_options.params if declared.bulk else []), own[-1]]
+    params += [*own[:-1], *(bulk_options.params if declared.bulk else []), own[-1]]
 
     def run(**given: Any) -> None:
         _take_short(declared, given)
@@ -113,17 +103,6 @@ def _take_short(declared: Action, given: dict[str, Any]) -> None:
             if given[each.name] is not None:
                 raise click.UsageError(f"use exactly one of {each.option.short[0]} and --{each.name}")
             given[each.name] = value
-
-
-@click.command
-@filter_options
-@option("--all", "Every job that the verb is for; no filter needed.", name="everything")
-@option("--limit N", "Only the N oldest that match.", type=int)
-@option("--rate N/s", "Maximum jobs per second.", type=rate)
-@option("--dry-run", "Count only; change nothing.")
-@option("--yes -y", "Do not ask.")
-def _bulk_options() -> None:
-    """What every command for many jobs takes."""
 
 
 _TYPES: dict[Any, Any] = {int: int, timedelta: span, datetime: moment, Mapping[str, Any]: payloads.parse}
@@ -175,7 +154,7 @@ def _on_names(declared: Action, names: Sequence[str], arguments: dict[str, Any])
     lines = (f"{one.id}: {_past(ops, declared, one, arguments) if one.done else _ASKED}" for one in done)
     answer(done[0] if alone else {"jobs": done, "refused": refused}, lines)
     for message in refused:
-        click.echo(f"windlass: {message}", err=True)
+        say(message)
     end(int(bool(refused)))
 
 
@@ -209,9 +188,9 @@ def _show_end(declared: Action, operation: Operation) -> None:
     parts += [f"{count(many, 'job')} {what}" for what, many in rest.items() if many]
     answer(result, ", ".join(parts))
     for refusal in result.refusals:
-        click.echo(f"windlass: {refusal}", err=True)
+        say(refusal)
     if result.state != State.DONE:
-        click.echo(f"windlass: operation {operation.id} is {result.state} {result.error}".rstrip(), err=True)
+        say(f"operation {operation.id} is {result.state} {result.error}")
     end(int(result.refused > 0 or result.state != State.DONE))
 
 
@@ -224,8 +203,7 @@ def _follow(ops: Ops, operation: Operation) -> Operation:
             nonlocal shown
             advance(found.reached.matched)
             if found.state is State.PAUSED and shown is not State.PAUSED:
-                resume = as_typed(f"windlass operation resume {found.id}")
-                click.echo(f"windlass: the operation is paused; {resume} lets it go on", err=True)
+                say(f"the operation is paused; windlass operation resume {found.id} lets it go on")
             shown = found.state
 
         try:
@@ -281,19 +259,14 @@ def list_command(limit: int) -> None:
     ops = session().ops()
     found, now = ops.operations.list(limit=limit), ops.now()
     head = ("OPERATION", "ACTION", "STATE", "REACHED", "STARTED", "BY", "WHY")
-    rows: list[Row] = [
-        [
-            each.id,
-            each.action,
-            Cell(each.state, _COLOURS.get(each.state)),
-            _reached(each),
-            ago(each.created_at, now),
-            one_line(each.by),
-            one_line(each.why),
-        ]
-        for each in found
-    ]
-    answer({"operations": found}, table(head, rows, "no operation was started"))
+    answer(
+        {"operations": found}, table(head, (_row(each, now) for each in found), "no operation was started")
+    )
+
+
+def _row(each: Operation, now: datetime) -> Row:
+    state = Cell(each.state, _COLOURS.get(each.state))
+    return [each.id, each.action, state, _reached(each), ago(each.created_at, now), each.by, each.why]
 
 
 @operation.subcommand("""
@@ -342,7 +315,7 @@ def _lines(found: Operation) -> Iterator[str]:
         "ended": "" if found.ended_at is None else clock(found.ended_at),
         "refused": "; ".join(reached.refusals),
     }
-    return (f"{name:<11} {one_line(value)}" for name, value in shown.items() if value)
+    return facts(((name, one_line(value)) for name, value in shown.items()), indent="")
 
 
 _COLOURS = {State.RUNNING: "green", State.PAUSED: "yellow", State.FAILED: "red"}

@@ -32,7 +32,7 @@ from windlass.cli import (
 )
 from windlass.cli.commands import Group, command
 from windlass.cli.process import leave
-from windlass.cli.screen import as_typed, find_program_name
+from windlass.cli.screen import find_program_name, say
 from windlass.cli.session import Session, answer
 from windlass.errors import InvalidValue, StoreError, WindlassError, must_be
 from windlass.store.engine import Unstorable
@@ -131,10 +131,10 @@ def run(args: Sequence[str], here: Session | None = None) -> int:
 
 def _ended_by(error: BaseException, args: Sequence[str]) -> int:
     if _began_with_an_interrupt(error):
-        _say("interrupted")
+        say("interrupted")
         return INTERRUPTED
     if isinstance(error, click.Abort):
-        _say("not done: it was not confirmed; --yes confirms beforehand")
+        say("not done: it was not confirmed; --yes confirms beforehand")
         return REFUSED
     odd = next(itertools.filterfalse(storable, args), None)
     if isinstance(error, Unstorable) and odd is not None:
@@ -143,7 +143,7 @@ def _ended_by(error: BaseException, args: Sequence[str]) -> int:
         return _failed(error)
     if os.environ.get("WINDLASS_DEBUG"):
         traceback.print_exception(error)
-    _say(f"internal error: {type(error).__name__}: {error}; WINDLASS_DEBUG=1 shows where")
+    say(f"internal error: {type(error).__name__}: {error}; WINDLASS_DEBUG=1 shows where")
     return INTERNAL
 
 
@@ -157,16 +157,12 @@ def _began_with_an_interrupt(error: BaseException | None) -> bool:
 def _failed(error: click.ClickException | WindlassError) -> int:
     if isinstance(error, click.UsageError):
         where = f" (see {error.ctx.command_path} --help)" if error.ctx else ""
-        _say(error.format_message().rstrip(".") + where)
+        say(error.format_message().rstrip(".") + where)
         return WRONG_COMMAND_LINE
     if isinstance(error, click.ClickException):
-        _say(error.format_message())
+        say(error.format_message())
         return error.exit_code
-    _say(str(error))
+    say(str(error))
     if isinstance(error, InvalidValue):
         return WRONG_COMMAND_LINE
     return NO_STORE if isinstance(error, StoreError) else REFUSED
-
-
-def _say(message: str) -> None:
-    click.echo(f"windlass: {as_typed(' '.join(message.split()))}", err=True)

@@ -190,6 +190,11 @@ def table(head: Sequence[str], rows: Iterable[Row], empty: str = "") -> Iterator
     yield from session().screen.table(head, cells) if cells or not empty else [empty]
 
 
+def facts(found: Iterable[tuple[str, str | None]], indent: str = "  ") -> Iterator[str]:
+    """A line for each thing of which there is something to say."""
+    return (f"{indent}{name:<12}{value}" for name, value in found if value)
+
+
 def end(code: int) -> None:
     """Leave the command with this exit code, unless it is 0."""
     if code:

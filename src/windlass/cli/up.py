@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,7 +16,7 @@ from windlass.cli.commands import command, option
 from windlass.cli.fleet import Restart
 from windlass.cli.process import leave, signals, work_here
 from windlass.cli.screen import as_typed
-from windlass.cli.serve import PORT, Beside, patience_option, serve_beside
+from windlass.cli.serve import PORT, patience_option, run_beside, serve_beside
 from windlass.cli.session import Session, keep_log
 from windlass.cli.work import worker_flags, worker_options
 from windlass.config import Source
@@ -24,8 +25,10 @@ from windlass.errors import InvalidValue, Refused, StoreError
 from windlass.loop import Loop
 from windlass.ops import Ops
 from windlass.queue import Queue
-from windlass.worker.shutdown import within
-from windlass.worker.worker import Worker
+from windlass.worker.worker import Worker, within
+
+if TYPE_CHECKING:
+    from windlass.server.run import Server
 
 log = logging.getLogger("windlass.up")
 
@@ -77,7 +80,7 @@ def _run(here: Session, queue: Queue, *, serves: bool) -> None:
     """Work until a signal ends it."""
     reporter = Reporter(Ops(queue.store))
     loops = [Loop("report", reporter.tick, every=_REPORT_EVERY, first=_FIRST_REPORT)]
-    servers: list[Beside] = []
+    stops: list[Callable[[], None]] = []
 
     def started(worker: Worker) -> None:
         server, said = _server(here, queue) if serves else (None, None)
@@ -86,8 +89,7 @@ def _run(here: Session, queue: Queue, *, serves: bool) -> None:
         elif said is not None:
             log.info("up.server", extra={"note": said})
         if server is not None:
-            servers.append(server)
-            server.start(worker.stopping)
+            stops.append(run_beside(server, worker.stopping))
         if not here.config.app:
             loops.append(Producer(queue, worker.types, wanted=lambda: not worker.parts.draining).loop)
         for loop in loops:
@@ -97,8 +99,8 @@ def _run(here: Session, queue: Queue, *, serves: bool) -> None:
         restart = partial(Restart, here)
         work_here(here, queue, succession=restart, started=started)
     finally:
-        for server in servers:
-            server.stop()
+        for stop in stops:
+            stop()
         # The store may be locked by others, and the worker's time is used up.
         for loop in loops:
             loop.stop(_LAST_SECONDS)
@@ -106,7 +108,7 @@ def _run(here: Session, queue: Queue, *, serves: bool) -> None:
     leave(here)
 
 
-def _server(here: Session, queue: Queue) -> tuple[Beside | None, str]:
+def _server(here: Session, queue: Queue) -> tuple[Server | None, str]:
     """What answers requests, and what is said of it; without the server's packages the rest goes on."""
     fixed = here.config.values["server.port"].source is not Source.DEFAULT
     try:

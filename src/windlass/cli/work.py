@@ -13,13 +13,14 @@ from windlass.cli.actions import commands
 from windlass.cli.commands import group, option, options, span
 from windlass.cli.fleet import Handover, supervise_here, take_adopted
 from windlass.cli.process import leave, signals, work_here
-from windlass.cli.screen import Cell, Row, age, as_typed, one_line, size
+from windlass.cli.screen import Cell, Row, age, as_typed, say
 from windlass.cli.session import answer, end, keep_log, session, table
 from windlass.ops import WorkerHealth
 from windlass.ops.document import worker_document
+from windlass.size import size_text
 from windlass.worker.health import parse_address
-from windlass.worker.shutdown import Remaining
 from windlass.worker.supervisor import take_up
+from windlass.worker.worker import Remaining
 
 # What a started worker takes.
 worker_options = options(
@@ -119,7 +120,7 @@ def stop(within: timedelta) -> None:
     none = "no worker of this store runs on this machine"
     answer(result, lines or (() if result.left else none))
     for name in result.left:
-        click.echo(f"windlass: {name} still runs; it goes on stopping", err=True)
+        say(f"{name} still runs; it goes on stopping")
     end(int(bool(result.left)))
 
 
@@ -154,17 +155,10 @@ def _row(each: WorkerHealth) -> Row:
     ended = info.state in ("stopped", "dead")
     state = info.state if ended or each.alive else "silent"
     colour = "green" if each.alive else "bright_black" if state == "stopped" else "red"
-    return [
-        info.id,
-        Cell(state, colour),
-        f"{age(each.silent_for)} ago",
-        f"{info.busy}/{info.slots}" + (f" (+{info.held} held)" if info.held else ""),
-        "" if info.resident_bytes is None else size(info.resident_bytes),
-        info.done,
-        info.failed,
-        info.late,
-        one_line(", ".join(info.types)),
-    ]
+    busy = f"{info.busy}/{info.slots}" + (f" (+{info.held} held)" if info.held else "")
+    memory = None if info.resident_bytes is None else size_text(info.resident_bytes)
+    seen, types = f"{age(each.silent_for)} ago", ", ".join(info.types)
+    return [info.id, Cell(state, colour), seen, busy, memory, info.done, info.failed, info.late, types]
 
 
 def _lines(remaining: Remaining) -> str:

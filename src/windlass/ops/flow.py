@@ -162,18 +162,6 @@ class FlowVerbs(Verbs):
         special = sorted(name for name in effective if name not in DEFAULTS)
         return general + [SettingValue(name, effective[name], stored=True) for name in special]
 
-    def setting_problems(self) -> list[str]:
-        """Stored settings that cannot be used, in words."""
-        return list(read(self.front.settings()).problems)
-
-    def set_setting(self, name: str, value: str, *, why: str = "") -> None:
-        """Set a run-time setting; it holds until it is set again or reset."""
-        self.set_settings({name: value}, why=why)
-
-    def reset_setting(self, name: str, *, why: str = "") -> None:
-        """Forget what was set: code or default hold again."""
-        self.set_settings({name: None}, why=why)
-
     @Action(
         "PUT settings",
         command="config set",

@@ -102,19 +102,6 @@ class MetricsReport(msgspec.Struct, frozen=True, kw_only=True):
     events: list[Event]
 
 
-class AlertReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Which alerts hold. `watched`: somebody has been looking, so it is known for how long."""
-
-    now: datetime | None
-    watched: bool
-    alerts: list[Firing]
-
-    @property
-    def firing(self) -> list[Firing]:
-        """Those that have held for long enough. If nobody was looking: all but those that cannot have."""
-        return [each for each in self.alerts if each.fires]
-
-
 class AlertDocument(msgspec.Struct, kw_only=True):
     """An alert whose condition holds."""
 
@@ -133,7 +120,12 @@ class AlertsDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     now: datetime | None
     watched: bool
-    found: list[AlertDocument] = msgspec.field(name="alerts")
+    alerts: list[AlertDocument]
+
+    @property
+    def firing(self) -> list[AlertDocument]:
+        """Those that have held for long enough. If nobody was looking: all but those that cannot have."""
+        return [each for each in self.alerts if each.state == "firing"]
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,7 +221,7 @@ class ObservingVerbs(Verbs):
                 came[job_type] += value if name in (names.ENQUEUED, names.STARTED) else 0
         return [name for name, _ in came.most_common(most)]
 
-    def alerts(self) -> AlertReport:
+    def alerts(self) -> AlertsDocument:
         """Which alerts hold now, judged by the same expressions as in the rule file."""
         try:
             facts = self._as_of_now(gather.read_facts(self.store))
@@ -239,16 +231,18 @@ class ObservingVerbs(Verbs):
             # What can be said if the store does not answer.
             held = holding(StoreMeasures(None, None))
             away = [judge(first_noticed(of, value, _UNKNOWN), _UNKNOWN) for of, value in held.items()]
-            found = [structs.replace(each, fires=True) for each in away]
-            return AlertReport(now=None, watched=False, alerts=found)
+            return AlertsDocument(
+                now=None, watched=False, alerts=[alert_document(each, fires=True) for each in away]
+            )
         known = {(each.name, each.labels): each for each in before}
         watched = any(each.name == LOOKED and facts.now - each.seen_at <= _WATCHED for each in before)
         found = []
         for of, value in held.items():
             noticed = known.get(of) or first_noticed(of, value, facts.now)
             firing = judge(structs.replace(noticed, value=value), facts.now)
-            found.append(firing if watched else _unwatched(firing, facts))
-        return AlertReport(now=facts.now, watched=watched, alerts=found)
+            firing = firing if watched else _unwatched(firing, facts)
+            found.append(alert_document(firing, fires=firing.fires))
+        return AlertsDocument(now=facts.now, watched=watched, alerts=found)
 
     def _as_of_now(self, facts: gather.Facts) -> gather.Facts:
         """Where jobs stand now: without a worker or server nobody takes samples.
@@ -299,14 +293,8 @@ class ObservingVerbs(Verbs):
         )
 
 
-def alerts_document(report: AlertReport) -> AlertsDocument:
-    """The alerts that hold, for machines."""
-    found = [alert_document(each, fires=each.fires) for each in report.alerts]
-    return AlertsDocument(now=report.now, watched=report.watched, found=found)
-
-
 def alert_document(each: Firing, *, fires: bool) -> AlertDocument:
-    """One of them, as webhooks tell it, too."""
+    """An alert for machines, and for webhooks."""
     return AlertDocument(
         name=each.alert.name,
         state="firing" if fires else "pending",

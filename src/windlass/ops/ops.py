@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Unpack
+from typing import Annotated, Unpack
 
 from msgspec import structs
 
@@ -14,7 +13,7 @@ from windlass.errors import WorkerNotFound
 from windlass.observe.names import PRUNED
 from windlass.ops.access import AccessVerbs
 from windlass.ops.actions import Action, Option, Options, Why
-from windlass.ops.bulk import Bulk, Operations, operation_findings, summed_up
+from windlass.ops.bulk import Operations, operation_findings
 from windlass.ops.explain import OncallVerbs
 from windlass.ops.flow import FlowVerbs
 from windlass.ops.jobs import JobVerbs
@@ -33,7 +32,6 @@ from windlass.ops.overview import (
 from windlass.ops.schedules import Schedules, schedule_findings, with_schedules
 from windlass.ops.signals import Signals, gather, judged
 from windlass.ops.words import span
-from windlass.store.jobs import Filter
 from windlass.store.upkeep import Retention
 from windlass.upkeep import maintenance
 
@@ -80,30 +78,6 @@ class Ops(JobVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
     def workers(self) -> list[WorkerHealth]:
         """Every worker that has a row, newest first."""
         return self._health(self.store.now())
-
-    # --- many jobs ------------------------------------------------------------------------------
-
-    def bulk(
-        self,
-        verb: str,
-        where: Filter,
-        *,
-        limit: int | None = None,
-        dry_run: bool = False,
-        rate: float | None = None,
-        progress: Callable[[int], None] = lambda _: None,
-        why: str = "",
-        **arguments: Any,
-    ) -> Bulk:
-        """Start an operation and wait for its end; a dry run only counts, for at most two seconds.
-
-        `progress` gets the number of jobs reached so far.
-        """
-        if dry_run:
-            return self.operations.count(verb, where, limit=limit)
-        begun = self.operations.start(verb, where, limit=limit, rate=rate, why=why, **arguments)
-        ended = self.operations.follow(begun.id, lambda found: progress(found.reached.matched))
-        return summed_up(ended)
 
     # --- workers --------------------------------------------------------------------------------
 

@@ -178,17 +178,8 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 
 # The columns of every count, in the order in which people read them.
 COLUMNS = (
-    "due",
-    "scheduled",
-    "retrying",
-    "waiting",
-    "unreadable",
-    "processing",
-    "stuck",
-    "dead",
-    "completed",
-    "cancelled",
-    "discarded",
+    *("due", "scheduled", "retrying", "waiting", "unreadable", "processing", "stuck"),
+    *("dead", "completed", "cancelled", "discarded"),
 )
 
 

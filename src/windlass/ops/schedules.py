@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Unpack
 import msgspec
 from msgspec import Meta, structs
 
-from windlass.checks import Problems, check_text
+from windlass.checks import Problems, check_max_attempts, check_priority, check_text
 from windlass.connect import Front
 from windlass.errors import UnknownType, must_be
 from windlass.job import HIGHEST_PRIORITY, MAX_ATTEMPTS, MAX_TENANT, MAX_TYPE, TypeInfo
@@ -129,8 +129,8 @@ class Schedules(Verbs):
                 type=wish.type,
                 payload=payload,
                 schema_version=version,
-                priority=_within("priority", wish.priority, 0, HIGHEST_PRIORITY),
-                max_attempts=_within("max_attempts", wish.max_attempts, 1, MAX_ATTEMPTS),
+                priority=None if wish.priority is None else check_priority(wish.priority),
+                max_attempts=None if wish.max_attempts is None else check_max_attempts(wish.max_attempts),
                 tenant=check_text("tenant", wish.tenant or "", MAX_TENANT, least=0),
             ),
             replace=replace,
@@ -274,12 +274,6 @@ def _fitting(info: TypeInfo, payload: Mapping[str, Any]) -> tuple[bytes, int]:
         raise must_be(f"payload.{secret[0]}", "(hidden)", allowed)
     packed = pack(payload, info.name)
     return packed, validate_for(info, packed).schema_version
-
-
-def _within(field: str, value: int | None, least: int, most: int) -> int | None:
-    if value is not None and not least <= value <= most:
-        raise must_be(field, value, f"a whole number between {least} and {most}")
-    return value
 
 
 _MOST_TOLD = 5

@@ -164,12 +164,8 @@ def judge(
     untaken = tuple(_untaken(sample.standing, sighting, seen.types, fleet))
     checked = tuple(
         Checked(
-            type=each.type,
-            waiting=each.waiting,
+            **{name: getattr(each, name) for name in ("type", "waiting", "matched", "mismatched", "unknown")},
             overdue=None if each.since is None else max(timedelta(0), now - each.since),
-            matched=each.matched,
-            mismatched=each.mismatched,
-            unknown=each.unknown,
             last_mismatch_at=each.mismatch_at,
             last_mismatch_job=each.mismatch_job,
         )

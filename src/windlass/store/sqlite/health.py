@@ -110,6 +110,9 @@ def backup(source: StoreFile, path: str) -> None:
                 os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
                 beside.same_mode(path, source.path)
                 connection.execute("vacuum into ?", (path,))
+                # Not every SQLite syncs what this writes.
+                beside.sync(path)
+                beside.sync_folder(path)
         except BaseException:  # wall: nothing half-made stays; the error goes on
             # A half of a copy would stand in the way of the next one.
             Path(path).unlink(missing_ok=True)
@@ -238,8 +241,7 @@ def _copy(source: str, copy: str) -> Schema:
         if problems:
             raise StoreMismatch(f"{source} is damaged, and nothing was restored: {problems[0]}")
         connection.execute("vacuum into ?", (copy,))
-    with open(copy, "rb") as written:  # noqa: PTH123
-        os.fsync(written.fileno())
+    beside.sync(copy)
     return found
 
 
@@ -291,11 +293,7 @@ def _swap(copy: str, path: str) -> str | None:
             with contextlib.suppress(FileNotFoundError):
                 os.rename(path + suffix, kept + suffix)  # noqa: PTH104
     os.rename(copy, path)  # noqa: PTH104
-    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)  # noqa: PTH120
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    beside.sync_folder(path)
     return kept
 
 

@@ -539,6 +539,8 @@ def _set_aside(path: str, main: Identity, patience: float) -> None:
             # The writer of the earlier file may just have emptied and removed it.
             with contextlib.suppress(FileNotFoundError):
                 _set_one_aside(path, suffix)
+        # Before the lock file says that the log here is this file's.
+        beside.sync_folder(path)
 
 
 def _set_one_aside(path: str, suffix: str) -> None:
