@@ -62,13 +62,11 @@ class Turn:
         self.leave_door: Callable[[], None] = partial(fcntl.flock, self._door, fcntl.LOCK_UN)
 
     def take(self) -> None:
-        """Wait for our turn."""
         fcntl.flock(self._door, fcntl.LOCK_EX)
         fcntl.flock(self._turn, fcntl.LOCK_EX)
         self.leave_door()
 
     def take_within(self, seconds: float) -> bool:
-        """Wait for our turn, but not for ever; False if it did not come."""
         pause = threading.Event()
         for _ in range(max(1, round(seconds / _STEP_SECONDS))):
             if self.take_if_free():
@@ -98,7 +96,6 @@ class Turn:
                     os.fsync(self._turn)
 
     def close(self) -> None:
-        """Let go of the files."""
         os.close(self._door)
         os.close(self._turn)
 
@@ -149,7 +146,6 @@ class OnlyProcess(AlwaysMine):
         return file
 
     def close(self) -> None:
-        """Let go of the lock with the last who holds it."""
         with self._guard:
             file, holders = self._held[self._path]
             if holders > 1:
