@@ -280,7 +280,7 @@ def test_classes_of_errors_are_bounded_whatever_a_handler_makes_up(tmp_path: Pat
 
 def test_restarts_are_told_by_worker_and_forgotten_with_it(tmp_path: Path) -> None:
     with staged(tmp_path) as stage:
-        stage.ledger.count(names.restarted("web-1/2"), 3)
+        stage.ledger.count(names.RESTARTED + "web-1/2", 3)
         stage.look()
         name = "windlass_worker_place_restarts_total"
         assert parsed(stage.ops.scrape())[name] == [({"worker": "web-1/2"}, 3.0)]

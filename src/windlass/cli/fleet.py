@@ -21,16 +21,14 @@ from windlass.queue import Queue
 from windlass.upkeep.membership import Watchman, is_gone
 from windlass.upkeep.membership import here as this_place
 from windlass.upkeep.reaper import Reaper
-from windlass.worker.changes import Changes
+from windlass.worker.admission import policy_of
 from windlass.worker.children.process_tree import OomWatch
 from windlass.worker.health import Health, HealthAddress
-from windlass.worker.live_settings import policy_of
 from windlass.worker.memory import SHARE_OF_MACHINE, machine_memory
-from windlass.worker.shutdown import within
-from windlass.worker.supervisor import Adopted, Calls, Death, Launch, Supervisor
+from windlass.worker.supervisor import Adopted, Calls, Changes, Death, Launch, Supervisor
 from windlass.worker.watch import Hang
 from windlass.worker.watchdog import Notes
-from windlass.worker.worker import Worker
+from windlass.worker.worker import Worker, within
 
 log = logging.getLogger("windlass.supervisor")
 _worker_log = logging.getLogger("windlass.worker")
@@ -141,7 +139,7 @@ class HandBack:
             )
             reaper.take_over(gone)
             ledger.count(names.RESTARTS)
-            ledger.count(names.restarted(f"{place.host}/{death.place}"))
+            ledger.count(f"{names.RESTARTED}{place.host}/{death.place}")
             if death.code == -signal.SIGKILL and not death.killed_here and self._oom.explains():
                 log.warning("worker.out_of_memory", extra={"pid": pid, "place": death.place})
                 ledger.count(names.OOM_KILLS)

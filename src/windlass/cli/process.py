@@ -28,10 +28,9 @@ from windlass.queue import Queue
 from windlass.registry import SHELL
 from windlass.store.store import Store
 from windlass.worker.health import Health, HealthAddress, StoreWait, expose
-from windlass.worker.shutdown import Remaining, within
 from windlass.worker.supervisor import Supervised
 from windlass.worker.watchdog import Watched
-from windlass.worker.worker import Worker
+from windlass.worker.worker import Remaining, Worker, within
 
 # As Python has it: this is loaded before the application. And as we have it: jobs come and go with a dozen
 # objects each, and the search takes a tenth of a no-op job.

@@ -28,9 +28,8 @@ from windlass.ops.document import worker_document
 from windlass.queue import Queue
 from windlass.size import size_text
 from windlass.worker.health import parse_address
-from windlass.worker.shutdown import Remaining, within
 from windlass.worker.supervisor import take_up
-from windlass.worker.worker import Worker
+from windlass.worker.worker import Remaining, Worker, within
 
 if TYPE_CHECKING:
     from windlass.server.run import Server

@@ -16,15 +16,7 @@ from windlass.duration import Duration
 from windlass.errors import must_be
 from windlass.job import Job, JobState
 from windlass.ops import Ops
-from windlass.ops.actions import (
-    ACTIONS,
-    Action,
-    Need,
-    Parameter,
-    bulk_action,
-    bulk_actions,
-    changes,
-)
+from windlass.ops.actions import ACTIONS, Action, Need, Parameter, bulk_action, bulk_actions, changes
 from windlass.ops.document import Moment, Object, Span, plain
 from windlass.server.call import Call
 from windlass.server.forms import read_value
@@ -198,10 +190,7 @@ def _bulk_parameters() -> list[Parameter]:
 
 BulkActionForm = _form(
     "ActionForm",
-    [
-        ("action", Literal[tuple(bulk_actions())]),
-        *map(_field, _bulk_parameters()),
-    ],
+    [("action", Literal[tuple(bulk_actions())]), *map(_field, _bulk_parameters())],
     ActionForm,
     ActionForm.__doc__ or "",
 )

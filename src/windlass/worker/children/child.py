@@ -24,9 +24,9 @@ from windlass.size import size_text
 from windlass.worker.children import messages, process_tree
 from windlass.worker.children.messages import Answered, Asked, Verb, retell
 from windlass.worker.children.process_tree import OomWatch
-from windlass.worker.context_backend import ContextBackend
-from windlass.worker.run import Run
+from windlass.worker.run import ContextBackend, Run
 from windlass.worker.shell import TERM_SECONDS, Reader, told_end
+from windlass.worker.watch import TAG
 from windlass.worker.watchdog import Guard
 
 # The child has the worker's own view of where modules are found, before it imports any.
@@ -79,7 +79,7 @@ class Child:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
-                    env={**os.environ, process_tree.TAG: self._tag},
+                    env={**os.environ, TAG: self._tag},
                     pass_fds=(theirs.fileno(),),
                     start_new_session=True,
                 )
@@ -361,8 +361,7 @@ def carry_out(asked: Asked, backend: ContextBackend) -> Answered:
         return Answered(asked.number, error=type(error).__name__, message=str(error))
 
 
-def _parameters(verb: Verb) -> list[Any]:
-    return [kind for name, kind in get_type_hints(getattr(ContextBackend, verb)).items() if name != "return"]
-
-
-_PARAMETERS: Mapping[Verb, list[Any]] = {verb: _parameters(verb) for verb in get_args(Verb)}
+# The types of the parameters of each; the last hint is what it returns.
+_PARAMETERS: Mapping[Verb, list[Any]] = {
+    verb: list(get_type_hints(getattr(ContextBackend, verb)).values())[:-1] for verb in get_args(Verb)
+}
