@@ -18,9 +18,9 @@ from windlass.checks import check_text, check_type
 from windlass.clock import uuid7
 from windlass.errors import InvalidPayload, JobNotFound, Refused, must_be
 from windlass.job import MAX_BATCH_NAME, NewJob, Shape, TypeInfo
+from windlass.loop import Pace
 from windlass.observe import names, tracing
 from windlass.observe.ledger import Ledger
-from windlass.pace import Pace
 from windlass.payload import Ring, encode, pack, parse, problem_of, quick, validate_for
 from windlass.payload.codec import check_size
 from windlass.payload.seal import SEAL, refuse_lookalikes
