@@ -262,10 +262,7 @@ class Authentication:
         return identity
 
     def identify(self, scope: Scope, route: Route, *, looked: bool = False) -> Identity | None:
-        """Who calls, if they may do what the route needs.
-
-        None if their key may be newer than our last look: then `look` once, and ask again.
-        """
+        """Who calls, if they may do what the route needs; None if their key may be newer than we know."""
         if route.need is Need.NOTHING:
             return LOCAL
         sent = self.sent(scope)

@@ -36,10 +36,7 @@ class Availability:
         patience: float,
         on_away: Callable[[], None] = lambda: None,
     ) -> None:
-        """`probe` asks the store's writer for something, and raises StoreError if it cannot get it.
-
-        `on_away` is called when the store becomes known to be away.
-        """
+        """`probe` asks the store's writer, or raises StoreError; `on_away`: it is known to be away."""
         self._probe = probe
         self._patience = patience
         self._on_away = on_away

@@ -49,10 +49,7 @@ _ResultFor = Callable[[Keep], ends.Result]
 
 
 def settle(parts: Parts, lease: Lease, result_for: _ResultFor, app: str = "") -> ends.Outcome | None:
-    """What it amounts to; None if this lease was settled before, and nothing is written now.
-
-    `app` is the release of the program that ran it, as far as it says.
-    """
+    """The outcome; None if this lease was settled before. `app` is the release of the program that ran it."""
     store = parts.store
     now, job = store.now(), lease.job
     known = store.types().get(job.type)

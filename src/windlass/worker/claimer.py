@@ -296,10 +296,7 @@ class Claimer:
 
 
 class _Doubt:
-    """Whether there may be leases in our name that we never learned of, and when to look for them.
-
-    A claim whose answer was lost may be written long after.
-    """
+    """When to look for leases in our name that we do not know: a lost claim may be written long after."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

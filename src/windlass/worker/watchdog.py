@@ -70,10 +70,7 @@ class Guard:
                 self._say(f"-{group}\n")
 
     def watch(self, box: int, signals: int, words: Mapping[str, object]) -> None:
-        """From now on the guard expects a tick each second; `words` say what to do when none comes.
-
-        It is given two descriptors: the box, and where signals are noted (-1: nowhere).
-        """
+        """Have the guard expect a tick each second; `words` say what to do when none comes."""
         if self._owner == os.getpid():
             told = json.dumps({**words, "box": box, "signals": signals, "witness": _WITNESS})
             with self._lock:
@@ -277,10 +274,7 @@ def tell_hang(found: Hang, fields: Mapping[str, object], *, killed: bool) -> Non
 
 
 class Notes:
-    """Writes findings into the store, in order, and tries again while that is away.
-
-    The reaper of the jobs finds them there: this process, another worker here, or one on another machine.
-    """
+    """Writes findings into the store, where the jobs' reaper finds them; tries again while that is away."""
 
     def __init__(self, store: Callable[[], Store], *, wrote: Callable[[], object] = lambda: None) -> None:
         self._store = store
