@@ -330,7 +330,7 @@ class Producer:
                 ledger.tick()
 
     def _prepare_guest(self, drafts: Sequence[NewJob]) -> tuple[Opened, list[TypeInfo], str]:
-        """Before jobs are stored in the caller's transaction: may they be, and what does the catalogue lack?"""
+        """Before jobs are stored in a caller's transaction: may they be, and what does the catalogue lack?"""
         opened, now, revision = self._opening.get(), self._opening.monotonic(), self.registry.revision
         self._admission.check(drafts, opened, guest=True)
         if self._is_published(opened, now):

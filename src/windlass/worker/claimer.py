@@ -53,7 +53,7 @@ class Claimer:
     admission: Admission
     runner: Runner
     settler: Settler
-    # Which payloads it can read, see other_releases.py.
+    # Which payloads it can read, see OtherReleases.
     reader: str
 
     def __post_init__(self) -> None:

@@ -291,7 +291,7 @@ class Shutdown:
         parts.runner.coroutines.close(self.left())
         within(self.left(), parts.children.close, "children")
         parts.guard.close()
-        parts.releases.log(last=True)
+        parts.releases.report(last=True)
         within(min(self.left(), _TELLING_SECONDS), parts.ledger.tick, "ledger", "worker.uncounted")
         leave = partial(parts.env.store.leave, parts.membership.id)
         within(self.left(), leave, "leave", "worker.left_silently")
