@@ -330,16 +330,14 @@ class Producer:
                 ledger.tick()
 
     def _prepare_guest(self, drafts: Sequence[NewJob]) -> tuple[Opened, list[TypeInfo], str]:
-        """Before jobs are stored in the caller's transaction: may they be, and what must the catalogue get?
-
-        That is given again until it is seen to be there: the transaction may never be committed.
-        """
+        """Before jobs are stored in a caller's transaction: may they be, and what does the catalogue lack?"""
         opened, now, revision = self._opening.get(), self._opening.monotonic(), self.registry.revision
         self._admission.check(drafts, opened, guest=True)
         if self._is_published(opened, now):
             return opened, [], ""
         infos, generation = self._infos(), opened.store.generation
         if not opened.store.registered(infos):
+            # Given again until it is seen to be there: the transaction may never be committed.
             return opened, infos, self._release()
         self._published = (opened, generation, revision, now + SEEN_SECONDS)
         return opened, [], ""
