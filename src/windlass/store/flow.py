@@ -183,15 +183,9 @@ def note_hang(tx: Tx, job: Job, *, hangs: bool) -> None:
 def set_breaker(tx: Tx, name: str, state: BreakerState, *, by: str = "", why: str = "") -> Breaker:
     """Open or close a breaker by hand, or let outcomes decide again; what was seen before is forgotten."""
     before = _known(tx).get(name)
-    tx.change(
-        "set_breaker",
-        name=name,
-        state="open" if state is BreakerState.OPEN else "closed",
-        by_hand=int(state is not BreakerState.AUTO),
-        who=by,
-        why=access.said(why),
-        now=tx.now,
-    )
+    is_open = "open" if state is BreakerState.OPEN else "closed"
+    told = {"state": is_open, "by_hand": int(state is not BreakerState.AUTO), "why": access.said(why)}
+    tx.change("set_breaker", name=name, who=by, now=tx.now, **told)
     _forget(tx, name)
     tx.change("revise")
     changed = _known(tx)[name]

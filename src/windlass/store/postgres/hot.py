@@ -223,6 +223,12 @@ def _refused(tx: PostgresTx, wanted: dict[_Key, NewJob], answered: int) -> dict[
     return {key: new for key, new in wanted.items() if key not in ours}
 
 
+def free_keys(tx: PostgresTx, held: Iterable[tuple[str, str, str]]) -> None:
+    """Free keys, each with its scope and its job."""
+    scopes, names, ids = zip(*held, strict=True)
+    tx.change("free_keys", scopes=texts(scopes), keys=texts(names), ids=words(ids))
+
+
 def _holders(tx: PostgresTx, wanted: Iterable[_Key]) -> dict[_Key, keys.Holder]:
     places = list(wanted)
     scopes, names = texts(scope for scope, _ in places), texts(key for _, key in places)
@@ -231,12 +237,7 @@ def _holders(tx: PostgresTx, wanted: Iterable[_Key]) -> dict[_Key, keys.Holder]:
     left = [row for row in held if row["job_id"] not in jobs]
     if left:
         # The record is gone and its key was left behind.
-        tx.change(
-            "free_keys",
-            scopes=texts(row["scope"] for row in left),
-            keys=texts(row["key"] for row in left),
-            ids=words(row["job_id"] for row in left),
-        )
+        free_keys(tx, [(row["scope"], row["key"], row["job_id"]) for row in left])
     return {
         (row["scope"], row["key"]): keys.Holder(jobs[row["job_id"]], row["digest"])
         for row in held
