@@ -47,15 +47,15 @@ class Floors:
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._known: dict[tuple[str, ...], tuple[int, float]] = {}
+        self.known: dict[tuple[str, ...], tuple[int, float]] = {}
 
     def get(self, types: Iterable[str]) -> int:
-        floor, until = self._known.get(tuple(types), (0, 0.0))
+        floor, until = self.known.get(tuple(types), (0, 0.0))
         return floor if self._clock() < until else 0
 
     def learn(self, types: Iterable[str], head: int) -> None:
         """A claim found `head` to be the first of all jobs of the highest priority, behind many dead rows."""
-        self._known[tuple(types)] = (head, self._clock() + _FLOOR_SECONDS)
+        self.known[tuple(types)] = (head, self._clock() + _FLOOR_SECONDS)
 
 
 class Recent:
@@ -130,7 +130,7 @@ def _claim_free(tx: PostgresTx, want: Want, floors: Floors, recent: Recent | Non
 
 def _claim_few(tx: PostgresTx, want: Want, values: Mapping[str, Any], floors: Floors) -> Claimed | None:
     """All that is due; None, and nothing taken, if that is too much or some of it must be promoted first."""
-    floor = floors.get(want.types)
+    floor = floors.get(want.types) if floors.known else 0
     # More than it wants is never locked: others would be kept from what it leaves.
     found = tx.tuples("claim_few", few=min(_FEW, want.limit - 1), floor=floor, **values)
     (now, later, dead, more), taken = _told(found, 4)
@@ -159,7 +159,7 @@ def _claim_batch(
     hindered = 0
     while True:
         slack = _SLACKS[min(hindered, len(_SLACKS) - 1)]
-        floor = floors.get(want.types)
+        floor = floors.get(want.types) if floors.known else 0
         values |= {"limit": max(0, want.limit - len(leases)), "slack": slack, "floor": floor, "turn": turn}
         if turn in crowded:
             waits = {"turn": turn, "patience": _TURN_PATIENCE}

@@ -105,7 +105,6 @@ class PostgresStore(Store):
 
     def _hot(self, use: str, verb: Callable[..., T], *args: object, again: bool = True) -> T:
         """On the connection of this use; again if it broke."""
-        self._check_open()
         return self._links[use].run(partial(self._try, use, verb, args), again=again)
 
     def _try(self, use: str, verb: Callable[..., T], args: tuple[object, ...], connection: Connection) -> T:
@@ -203,7 +202,8 @@ class PostgresStore(Store):
     generation = 0
 
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        self._check_open()
+        if self._opened_by != os.getpid():
+            self._check_open()
         if not jobs:
             return []
         try:
