@@ -167,7 +167,6 @@ def _of_pending(tx: Tx, found: Facts) -> Facts:
 
 
 def _limits(job_type: str, types: Mapping[str, TypeInfo], set_: Settings) -> dict[str, Limit]:
-    """What limits a type, as its claims see it; only what bounds anything."""
     known = types.get(job_type)
     key = None if known is None else known.options.get("limit_key")
     limits = {
@@ -239,7 +238,6 @@ def _rivals(
 
 
 def _ahead(tx: Tx, job: Job, serving: Sequence[WorkerInfo], rivals: Mapping[str, int]) -> Ahead:
-    """Who is claimed before it, counted up to a bound together."""
     newest = max((each.knows(job.type) for each in serving), default=NEWEST_VERSION)
     line = _Line(tx, job)
     for version in versions(tx, job.type, min(newest, NEWEST_VERSION - 1)):

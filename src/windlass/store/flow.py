@@ -134,22 +134,22 @@ def switches(tx: Tx) -> Switches:
 def pause(tx: Tx, job_type: str, *, by: str = "", why: str = "") -> Pause:
     """Claim no jobs of a type until it is resumed; if it is paused already, that pause stays."""
     if tx.change("pause", type=job_type, who=by, why=access.said(why), now=tx.now):
-        access.note(
-            tx, "pause", "type", job_type, by=by, why=why, before={"paused": False}, after={"paused": True}
-        )
-        tx.change("revise")
+        _switched(tx, "pause", job_type, by, why)
     return switches(tx).pauses[job_type]
 
 
 def resume(tx: Tx, job_type: str, *, by: str = "", why: str = "") -> bool:
     """Claim jobs of a type again; False if it was not paused."""
-    resumed = tx.change("resume", type=job_type)
+    resumed = bool(tx.change("resume", type=job_type))
     if resumed:
-        access.note(
-            tx, "resume", "type", job_type, by=by, why=why, before={"paused": True}, after={"paused": False}
-        )
-        tx.change("revise")
-    return bool(resumed)
+        _switched(tx, "resume", job_type, by, why)
+    return resumed
+
+
+def _switched(tx: Tx, verb: str, job_type: str, by: str, why: str) -> None:
+    before, after = {"paused": verb != "pause"}, {"paused": verb == "pause"}
+    access.note(tx, verb, "type", job_type, by=by, why=why, before=before, after=after)
+    tx.change("revise")
 
 
 def revision(tx: Tx) -> int:

@@ -62,7 +62,6 @@ class Guard:
                 self._running.pop(key, None)
 
     def tick(self) -> None:
-        """Cancel what is overdue, and break off what even that did not end."""
         now = monotonic()
         for watch in list(self._running.values()):
             if now >= watch.until + _GRACE:
