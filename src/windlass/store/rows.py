@@ -235,7 +235,7 @@ _MOST_CHANGES = 50
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-def read(kind: type[S], row: Row, **given: Any) -> S:
+def read(kind: type[S], row: Row, /, **given: Any) -> S:
     """A struct as its row tells it: each field from the column of its name, unless it is given.
 
     Times are stored in microseconds, and whatever is no plain value as JSON text.

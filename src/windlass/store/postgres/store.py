@@ -241,11 +241,12 @@ class PostgresStore(Store):
     def claim(self, want: Want) -> Claimed:
         # Without a mark never asked again by itself: the leases of a lost answer are the claimer's to
         # find and give back.
-        again = want.mark is not None
-        return self._hot("claim", claim.claim, want, self._floors, self._recent, again=again)
+        call = partial(self._try, "claim", claim.claim, (want, self._floors, self._recent))
+        return self._links["claim"].run(call, again=want.mark is not None)
 
     def settle(self, settlements: Sequence[Settlement]) -> list[Lease]:
-        return self._hot("settle", hot.settle, settlements) if settlements else []
+        call = partial(self._try, "settle", hot.settle, (settlements,))
+        return self._links["settle"].run(call) if settlements else []
 
     def handlers(self) -> Handlers:
         self._check_open()
