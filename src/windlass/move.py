@@ -132,9 +132,6 @@ def abort(source: Source, target: Target | None) -> None:
         target.clear(there.id)
 
 
-# --- beginning ----------------------------------------------------------------------------------
-
-
 def _marked(source: Source, target: Target) -> Mark | None:
     """The move that has begun, if one has; refused if it is another one."""
     mark, there = source.mark(), target.mark()
@@ -173,9 +170,6 @@ def _seal(source: Source, target: Target, mark: Mark) -> None:
         # Begun, or taken back, without one store's knowing of the other.
         target.clear(left.id)
     target.begin(msgspec.structs.replace(mark, state=State.FILLING, place=source.place))
-
-
-# --- copying ------------------------------------------------------------------------------------
 
 
 def _copy(source: Source, target: Target, mark: Mark, step: Callable[[Step], None], batch: int) -> int:

@@ -11,6 +11,7 @@ import contextlib
 import math
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
@@ -83,51 +84,32 @@ def parse(name: str, text: str) -> Any:
         raise must_be(name, text, error.allowed) from None
 
 
-def _whole(least: int, most: int) -> Callable[[str], int]:
-    def read_whole(text: str) -> int:
-        # So many digits at most: reading thousands of them is refused in other words.
-        if text.isdecimal() and len(text) <= _MOST_DIGITS and least <= int(text) <= most:
-            return int(text)
-        raise must_be("", text, f"a whole number between {least} and {most}")
-
-    return read_whole
-
-
-def _or_none(reader: Callable[[str], T]) -> Callable[[str], T | None]:
-    def read_or_none(text: str) -> T | None:
-        try:
-            return None if text == _NONE else reader(text)
-        except InvalidValue as error:
-            raise must_be("", text, f"{error.allowed}, or {_NONE}") from None
-
-    return read_or_none
-
-
-def _share(least: float, most: float, allowed: str) -> Callable[[str], float]:
-    def read_share(text: str) -> float:
-        if least <= (share := _number(text)) <= most:
-            return share
-        raise must_be("", text, allowed)
-
-    return read_share
-
-
-def _number(text: str) -> float:
-    """NaN, which is between no bounds, for what is no number."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
-
-
-def _time(least: timedelta, most: timedelta, allowed: str) -> Callable[[str], timedelta]:
-    def read_time(text: str) -> timedelta:
-        with contextlib.suppress(InvalidValue):
-            if least <= (found := parse_duration(text)) <= most:
+def _between(read: Callable[[str], Any], least: Any, most: Any, allowed: str) -> Callable[[str], Any]:
+    def checked(text: str) -> Any:
+        with contextlib.suppress(ValueError):
+            if least <= (found := read(text)) <= most:
                 return found
         raise must_be("", text, allowed)
 
-    return read_time
+    return checked
+
+
+def _digits(text: str) -> int:
+    # So many at most: reading thousands of them is refused in other words.
+    if text.isdecimal() and len(text) <= _MOST_DIGITS:
+        return int(text)
+    raise ValueError(text)
+
+
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    return _between(_digits, least, most, f"a whole number between {least} and {most}")
+
+
+def _or_none(reader: Callable[[str], T], text: str) -> T | None:
+    try:
+        return None if text == _NONE else reader(text)
+    except InvalidValue as error:
+        raise must_be("", text, f"{error.allowed}, or {_NONE}") from None
 
 
 def _webhook(text: str) -> str:
@@ -160,16 +142,17 @@ def _kind(text: str) -> str:
 
 
 def _seconds(text: str) -> float:
-    return _DELAY(text).total_seconds()
+    return float(_DELAY(text).total_seconds())
 
 
 def _delays(text: str) -> tuple[float, ...]:
     return tuple(_seconds(part.strip()) for part in text.split(","))
 
 
+_time, _share = partial(_between, parse_duration), partial(_between, float)
 _STANDARD = Retry()
 _BREAKER = BreakerTerms()
-_AT_ONCE = _or_none(_whole(1, MOST_AT_ONCE))
+_AT_ONCE = partial(_or_none, _whole(1, MOST_AT_ONCE))
 _DEPTH = _whole(1, _DEEPEST)
 _DELAY = _time(timedelta(0), timedelta(days=30), "a duration such as 30s or 5m, up to 30d")
 _MOMENTS = _time(timedelta(seconds=1), timedelta(days=1), "a duration between 1s and 1d")
@@ -191,12 +174,12 @@ _SETTINGS: dict[str, tuple[Any, Callable[[str], Any]]] = {
     "retry.delays": (_STANDARD.delays, _delays),
     "concurrency": (None, _AT_ONCE),
     "tenant_concurrency": (None, _AT_ONCE),
-    "rate": (None, _or_none(parse_rate)),
+    "rate": (None, partial(_or_none, parse_rate)),
     "burst": (None, _AT_ONCE),
     "soft_depth": (100_000, _DEPTH),
     "hard_depth": (500_000, _DEPTH),
     "max_priority": (job.HIGHEST_PRIORITY, _whole(0, job.HIGHEST_PRIORITY)),
-    "breaker.share": (_BREAKER.share, _or_none(_FAILED_SHARE)),
+    "breaker.share": (_BREAKER.share, partial(_or_none, _FAILED_SHARE)),
     "breaker.jobs": (_BREAKER.jobs, _whole(1, MOST_JOBS)),
     "breaker.window": (_BREAKER.window, _MOMENTS),
     "breaker.probe": (_BREAKER.probe, _MOMENTS),
@@ -204,13 +187,13 @@ _SETTINGS: dict[str, tuple[Any, Callable[[str], Any]]] = {
     "keep_ended": (timedelta(days=7), _KEEP),
     "keep_dead": (timedelta(days=30), _KEEP),
     "keep_schemas": (timedelta(minutes=10), _KEEP_SCHEMAS),
-    "schedules.orphan_after": (timedelta(minutes=10), _or_none(_KEEP)),
-    "alerts.webhook": (None, _or_none(_webhook)),
+    "schedules.orphan_after": (timedelta(minutes=10), partial(_or_none, _KEEP)),
+    "alerts.webhook": (None, partial(_or_none, _webhook)),
     "autoscale.target": (timedelta(minutes=1), _MOMENTS),
     "autoscale.least": (1, _whole(0, _MOST_WORKERS)),
     "autoscale.most": (100, _whole(1, _MOST_WORKERS)),
     "autoscale.cooldown": (timedelta(minutes=5), _MOMENTS),
-    TENANTS: (None, _or_none(_tenants)),
+    TENANTS: (None, partial(_or_none, _tenants)),
 }
 DEFAULTS = {name: default for name, (default, _) in _SETTINGS.items()}
 PER_TYPE = tuple(name for name in DEFAULTS if not name.startswith(_ABOUT_ALL))
@@ -267,10 +250,7 @@ class Settings(msgspec.Struct, frozen=True):
     low_share = _Value[float]("low_share")
 
     def of_type(self, job_type: str, options: Mapping[str, Any]) -> TypePolicy:
-        """Which policy holds for a type whose code says these options, as the catalogue has them.
-
-        Workers, servers, producers, schedules and what operators are shown all ask here.
-        """
+        """Which policy holds for a type whose code says these options, as the catalogue has them."""
         said = {name: options[name] for name in options.get("said", ()) if name in options}
         run = Effective(
             max_attempts=self._choose(job_type, "max_attempts", said.get("max_attempts")),

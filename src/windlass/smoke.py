@@ -39,10 +39,7 @@ class Smoked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def smoke(queue: Queue, types: Sequence[str], *, within: timedelta) -> list[Smoked]:
-    """Run the sample job of each type; all of them within that time. Whatever fails is tidied up.
-
-    A sample is tried once: a retry that helps would hide what was wrong.
-    """
+    """Run the sample job of each type; all of them within that time. Whatever fails is tidied up."""
     until = _CLOCK.monotonic() + within.total_seconds()
     known = queue.front.types()
     begun = {name: _begin(queue, name, _sample(queue, name, known)) for name in types}
@@ -71,6 +68,7 @@ def _begin(queue: Queue, name: str, sample: Mapping[str, Any] | None) -> JobHand
     if sample is None:
         return Smoked(type=name, outcome="no_sample", ok=False, detail="@queue.job(smoke={...}) gives one")
     try:
+        # A retry that helps would hide what was wrong.
         return queue.enqueue(name, sample, max_attempts=1)
     except WindlassError as error:
         return Smoked(type=name, outcome="refused", ok=False, detail=str(error))

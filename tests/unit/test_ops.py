@@ -19,8 +19,7 @@ from windlass.job import Error, JobState, NewJob, Reason, TypeInfo
 from windlass.ops import Bulk, Ops
 from windlass.ops.bulk import summed_up
 from windlass.ops.overview import Overview, local_workers
-from windlass.ops.signals import judged
-from windlass.ops.verdict import Cause
+from windlass.ops.verdict import Cause, judged
 from windlass.outcome import Again, Dead
 from windlass.settings import read
 from windlass.store.engine import Settlement, Want

@@ -27,8 +27,6 @@ from windlass.store.operations import Operation, State
 # Shows an answer to a person, with what was given.
 Tell = Callable[[Ops, Any, dict[str, Any]], None]
 
-# --- what is typed ---
-
 
 def commands(path: str, **tell: Tell) -> tuple[Command, ...]:
     """The commands of the actions below a path; `tell` shows the answers of some to a person, by name."""
@@ -86,7 +84,6 @@ def _options(each: Parameter) -> list[click.Parameter]:
         return [click.Option([flag, each.name], is_flag=True, help=option.help)]
     kind, default = _TYPES.get(each.base, str), each.default
     if isinstance(default, timedelta):
-        # As it would be typed.
         default = f"{default.total_seconds():g}s"
     names = [flag, each.name]
     long = click.Option(names, type=kind, default=default, metavar=option.metavar, help=option.help)
@@ -108,9 +105,6 @@ def _take_short(declared: Action, given: dict[str, Any]) -> None:
 _TYPES: dict[Any, Any] = {int: int, timedelta: span, datetime: moment, Mapping[str, Any]: payloads.parse}
 _SHORT = "short_"
 _BULK = ("everything", "limit", "rate", "dry_run", "yes")
-
-
-# --- jobs by name, or by a filter ---
 
 
 def _on_jobs(declared: Action, given: dict[str, Any]) -> None:
@@ -173,9 +167,6 @@ def _on_matches(declared: Action, where: Filter, arguments: dict[str, Any], opti
     _show_end(declared, _follow(ops, begun))
 
 
-# --- what is told ---
-
-
 def _show_end(declared: Action, operation: Operation) -> None:
     """What became of the jobs; the exit code is 1 if not all of them were reached."""
     result = summed_up(operation)
@@ -203,7 +194,8 @@ def _follow(ops: Ops, operation: Operation) -> Operation:
             nonlocal shown
             advance(found.reached.matched)
             if found.state is State.PAUSED and shown is not State.PAUSED:
-                say(f"the operation is paused; windlass operation resume {found.id} lets it go on")
+                resume = as_typed(f"windlass operation resume {found.id}")
+                say(f"the operation is paused; {resume} lets it go on")
             shown = found.state
 
         try:
@@ -234,9 +226,6 @@ _OWN_WORDS: dict[str, Callable[[Ops, Any, dict[str, Any]], str]] = {
         f"valid until {clock(key.revoked_at)}" if given["after"] else "revoked"
     ),
 }
-
-
-# --- operations: actions on many jobs ---
 
 
 @group("""

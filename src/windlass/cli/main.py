@@ -27,12 +27,11 @@ from windlass.cli import (
     settings,
     store,
     top,
-    up,
     work,
 )
 from windlass.cli.commands import Group, command
 from windlass.cli.process import leave
-from windlass.cli.screen import find_program_name, say
+from windlass.cli.screen import as_typed, find_program_name, say
 from windlass.cli.session import Session, answer
 from windlass.errors import InvalidValue, StoreError, WindlassError, must_be
 from windlass.store.engine import Unstorable
@@ -96,7 +95,7 @@ def cli(ctx: click.Context) -> None:
 
 # In the order of use, which is the order of the help.
 for each in (
-    *(*up.COMMANDS, *serve.COMMANDS, *work.COMMANDS, *produce.COMMANDS, *jobs.COMMANDS, *top.COMMANDS),
+    *(*work.UP, *serve.COMMANDS, *work.COMMANDS, *produce.COMMANDS, *jobs.COMMANDS, *top.COMMANDS),
     *(*actions.COMMANDS, *dlq.COMMANDS, *settings.FLOW, *schedules.COMMANDS),
     *(*settings.COMMANDS, *access.COMMANDS, *store.COMMANDS, *metrics.COMMANDS, *doctor.COMMANDS),
     *(*metrics.PLANNING, completion),
@@ -131,10 +130,10 @@ def run(args: Sequence[str], here: Session | None = None) -> int:
 
 def _ended_by(error: BaseException, args: Sequence[str]) -> int:
     if _began_with_an_interrupt(error):
-        say("interrupted")
+        _say("interrupted")
         return INTERRUPTED
     if isinstance(error, click.Abort):
-        say("not done: it was not confirmed; --yes confirms beforehand")
+        _say("not done: it was not confirmed; --yes confirms beforehand")
         return REFUSED
     odd = next(itertools.filterfalse(storable, args), None)
     if isinstance(error, Unstorable) and odd is not None:
@@ -143,7 +142,7 @@ def _ended_by(error: BaseException, args: Sequence[str]) -> int:
         return _failed(error)
     if os.environ.get("WINDLASS_DEBUG"):
         traceback.print_exception(error)
-    say(f"internal error: {type(error).__name__}: {error}; WINDLASS_DEBUG=1 shows where")
+    _say(f"internal error: {type(error).__name__}: {error}; WINDLASS_DEBUG=1 shows where")
     return INTERNAL
 
 
@@ -157,12 +156,16 @@ def _began_with_an_interrupt(error: BaseException | None) -> bool:
 def _failed(error: click.ClickException | WindlassError) -> int:
     if isinstance(error, click.UsageError):
         where = f" (see {error.ctx.command_path} --help)" if error.ctx else ""
-        say(error.format_message().rstrip(".") + where)
+        _say(error.format_message().rstrip(".") + where)
         return WRONG_COMMAND_LINE
     if isinstance(error, click.ClickException):
-        say(error.format_message())
+        _say(error.format_message())
         return error.exit_code
-    say(str(error))
+    _say(str(error))
     if isinstance(error, InvalidValue):
         return WRONG_COMMAND_LINE
     return NO_STORE if isinstance(error, StoreError) else REFUSED
+
+
+def _say(message: str) -> None:
+    say(as_typed(message))

@@ -24,7 +24,6 @@ from windlass.observe.firing import rules as rule_file
 from windlass.ops import Ops
 from windlass.ops.observing import AlertDocument, AlertsDocument, MetricsReport, ReleaseTotals, Scale
 from windlass.ops.plan import Load, Plan, measured, plan
-from windlass.ops.remote import RemoteOps
 from windlass.ops.words import ago, count
 from windlass.size import parse_size
 from windlass.smoke import Smoked, smoke, with_samples
@@ -50,12 +49,9 @@ def metrics(prometheus: bool) -> None:
 
 
 def _looked() -> Ops:
-    """The verbs on a store in which somebody has counted just now what came in and what waits.
-
-    Workers and servers do so every few seconds, but there may be none.
-    """
+    """The verbs on a store that was counted just now: there may be no worker or server that does so."""
     ops = session().ops()
-    if isinstance(ops, RemoteOps):
+    if ops.remote is not None:
         name = click.get_current_context().info_name
         raise Refused(
             f"{name} needs the store itself, and this is a server: GET /api/v1/{name} tells the same"
@@ -94,7 +90,6 @@ def _report(report: MetricsReport) -> Iterator[str]:
 
 
 def _release(each: ReleaseTotals, now: datetime) -> Row:
-    # The type of which most attempts fail.
     worst = "-"
     if each.failed:
         most = each.types[0]

@@ -222,7 +222,6 @@ def _opened(path: str) -> AbstractContextManager[IO[bytes]]:
 _CHUNK = 1000
 
 
-# What every new job takes.
 job_options = options(
     option("--priority N", "0 to 10, higher first; 5 unless the type says otherwise.", type=int),
     option("--delay DURATION", "Not before this time has passed.", type=span),
@@ -377,9 +376,6 @@ _WHEN: dict[View | None, str] = {
     View.WAITING: ", waits for others",
     View.UNREADABLE: ", waits for a worker that can read its payload",
 }
-
-
-# --- to its end ---------------------------------------------------------------------------------
 
 
 def follow(handle: JobHandle) -> None:

@@ -106,16 +106,7 @@ def show(name: str, limit: int) -> None:
 @option("--tenant NAME", "Of its jobs.", default="")
 @option("--replace", "Put it in the place of one that has this name.")
 @why_option
-def add(
-    name: str,
-    job_type: str | None,
-    payload: str | None,
-    command: str | None,
-    *,
-    replace: bool,
-    why: str,
-    **given: Any,
-) -> None:
+def add(name: str, job_type: str | None, payload: str | None, command: str | None, **given: Any) -> None:
     """Make a schedule, or with --replace change one.
 
     One that stands in the place of the code's holds until it is removed.
@@ -125,6 +116,7 @@ def add(
     content = {"command": command} if job_type is None else {} if payload is None else parse(payload)
     queue = session().queue
     queue.publish()
+    replace, why = given.pop("replace"), given.pop("why")
     timing = {key: given.pop(key) for key in TimingOptions.__annotations__}
     said: Any = {key: value for key, value in timing.items() if value is not None}
     wish = ScheduleWish(name=name, type=job_type or SHELL, payload=content, timing=said, **given)
@@ -210,7 +202,7 @@ def _lines(status: ScheduleStatus, what: str) -> None:
     when = f", next {clock(status.next_at)}" if status.next_at else ""
     answer(status, f"{status.name}: {what}{when}")
     for note in () if session().json else status.notes:
-        say(one_line(note))
+        say(as_typed(one_line(note)))
 
 
 def _row(each: ScheduleStatus, now: datetime) -> Row:

@@ -60,7 +60,7 @@ def as_typed(text: str) -> str:
 
 def say(message: str) -> None:
     """Say something besides the answer, in one line."""
-    click.echo(f"windlass: {as_typed(' '.join(message.split()))}", err=True)
+    click.echo(f"windlass: {' '.join(message.split())}", err=True)
 
 
 class Cell(NamedTuple):

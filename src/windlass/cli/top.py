@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import click
 
-from windlass import connect
 from windlass.cli.commands import command, option, span
 from windlass.cli.jobs import COLOURS, error_line
 from windlass.cli.screen import Cell, Row, Screen, age, cut, marked, number, one_line, say, took
@@ -28,7 +27,7 @@ from windlass.job import Job, JobState, View
 from windlass.ops import Ops, Overview, TypeStatus, WorkerHealth
 from windlass.ops.document import encode, job_document, worker_document
 from windlass.ops.search import STATES, read_filter
-from windlass.ops.tail import Event, Tail, held_now, listed_now
+from windlass.ops.tail import Event, Tail
 from windlass.ops.words import ago, count, start_worker
 from windlass.size import size_text
 
@@ -91,10 +90,7 @@ def look(ops: Ops) -> Sight:
 
 
 def rates(before: Sight | None, after: Sight) -> Rates | None:
-    """What the workers have done since; None if there was no earlier look.
-
-    They tell with their beats, every two seconds: what counts is the time from one beat to another.
-    """
+    """What the workers have done from one heartbeat to another; None if there was no earlier look."""
     if before is None:
         return None
     known = {each.info.id: each.info for each in before.workers}
@@ -320,8 +316,7 @@ def tail(types: tuple[str, ...], tenant: str | None, lasting: timedelta | None, 
     """
     here = session()
     where = read_filter(types=types, tenant=tenant)
-    running = listed_now if connect.is_http(here.config.database_url) else held_now
-    following = Tail(here.ops(), where, running=running, **given)
+    following = Tail(here.ops(), where, **given)
     clock, pause = SystemClock(), threading.Event()
     if lasting is None:
         say(f"follows {here.place}; Ctrl-C ends it")

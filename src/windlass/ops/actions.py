@@ -14,24 +14,11 @@ import getpass
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 from functools import cached_property, reduce, wraps
 from operator import attrgetter, or_
-from typing import (
-    Annotated,
-    Any,
-    Concatenate,
-    NamedTuple,
-    ParamSpec,
-    Protocol,
-    TypedDict,
-    TypeVar,
-    Unpack,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar, get_args, get_type_hints
 
 import msgspec
 
@@ -41,6 +28,9 @@ from windlass.errors import must_be
 from windlass.store.jobs import STATES, Counts
 from windlass.store.store import Store
 from windlass.wakeup import Wakeup
+
+if TYPE_CHECKING:
+    from windlass.ops.remote import RemoteOps
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -92,7 +82,8 @@ Cursor = Annotated[str | None, Option("The `next` of the page before.")]
 TypeName = Annotated[str, Option("", "TYPE")]
 
 
-class Parameter(NamedTuple):
+@dataclass(frozen=True)
+class Parameter:
     """A parameter of an action."""
 
     name: str
@@ -128,7 +119,7 @@ class Parameter(NamedTuple):
         notes: list[Any] = []
         optional = False
         while True:
-            if get_origin(kind) is Annotated:
+            if hasattr(kind, "__metadata__"):
                 notes += reversed(kind.__metadata__)
                 kind = kind.__origin__
             elif type(None) in get_args(kind):
@@ -260,46 +251,27 @@ class Action:
 ACTIONS: dict[str, Action] = {}
 
 
-class Remote(Protocol):
-    """Does actions somewhere else."""
-
-    def do(self, declared: Action, arguments: Mapping[str, Any]) -> Any:
-        """Do it, and give its answer."""
-
-
-class Options(TypedDict, total=False):
-    """What verbs are made with, besides their store."""
-
-    wakeup: Wakeup | None
-    # Who acts, for the records; else the operating system's user.
-    by: str | None
-    clock: Clock | None
-    counts: Callable[[], Counts] | None
-    # Names a request that may be sent twice: it is carried out once.
-    request_id: str
-    # The request came over HTTP: commands of shell jobs in it run under --shell alone.
-    sent: bool
-    # What the caller may do, and the only tenant whose jobs it may see; left out: everything.
-    may: Callable[[Need], bool]
-    tenant: str | None
-
-
+@dataclass(eq=False)
 class Verbs:
     """What every set of verbs has: a store, a name for the records, and workers to wake."""
 
+    front: Front
+    _: KW_ONLY
+    wakeup: Wakeup | None = None
+    # Who acts, for the records; else the operating system's user.
+    by: str | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    # What counts the jobs, if it is not the store each time.
+    counts: Callable[[], Counts] | None = None
+    # Names a request that may be sent twice: it is carried out once.
+    request_id: str = ""
+    # The request came over HTTP: commands of shell jobs in it run under --shell alone.
+    sent: bool = False
+    # What the caller may do, and the only tenant whose jobs it may see; left out: everything.
+    may: Callable[[Need], bool] = lambda _: True
+    tenant: str | None = None
     # Given: actions are done there, and not on the store.
-    remote: Remote | None = None
-
-    def __init__(self, front: Front, **options: Unpack[Options]) -> None:
-        self.front = front
-        self._wakeup = options.get("wakeup")
-        self._by = options.get("by")
-        self._clock = options.get("clock") or SystemClock()
-        self._counts = options.get("counts") or (lambda: self.store.counts())  # noqa: PLW0108 - a server has none
-        self._request_id = options.get("request_id", "")
-        self._sent = options.get("sent", False)
-        self._may: Callable[[Need], bool] = options.get("may") or (lambda _: True)
-        self._tenant = options.get("tenant")
+    remote: RemoteOps | None = field(default=None, init=False)
 
     @property
     def store(self) -> Store:
@@ -309,11 +281,11 @@ class Verbs:
     @cached_property
     def _who(self) -> str:
         """Who acts, for the records."""
-        return self._by or _system_user()
+        return self.by or _system_user()
 
     def _wake(self) -> None:
-        if self._wakeup is not None:
-            self._wakeup.notify()
+        if self.wakeup is not None:
+            self.wakeup.notify()
 
 
 def changes() -> list[Action]:

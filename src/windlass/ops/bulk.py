@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated, Any
@@ -44,7 +45,6 @@ OperationName = Annotated[str, Option("", "ID")]
 class Bulk(Reached, frozen=True, kw_only=True):
     """What became of the jobs that a filter chose."""
 
-    # The action's name.
     verb: str
     dry_run: bool
     matched: int
@@ -81,7 +81,7 @@ class Operations(Verbs):
         return found
 
     def _is_visible(self, operation: Operation) -> bool:
-        return self._tenant in (None, operation.filter.get("tenant"))
+        return self.tenant in (None, operation.filter.get("tenant"))
 
     def _steer(self, operation_id: str, state: State, why: str) -> Operation:
         found = self.show(operation_id)
@@ -91,7 +91,7 @@ class Operations(Verbs):
         """Count the jobs that an action would reach, for at most two seconds."""
         where = narrowed(action, where, limit)
         most = limit or MOST_COUNTED
-        matched, all_of_them = count_within(self.store, where, limit=most, within=WITHIN, clock=self._clock)
+        matched, all_of_them = count_within(self.store, where, limit=most, within=WITHIN, clock=self.clock)
         # A limit that is reached is no lower bound.
         more = not all_of_them and matched != limit
         return Bulk(verb=action, dry_run=True, matched=matched, at_least=more)
@@ -116,7 +116,7 @@ class Operations(Verbs):
         where = narrowed(action, where, limit)
         counted = counted or self.count(action, where, limit=limit)
         new = NewOperation(
-            id=str(uuid5(_REQUESTS, self._request_id)) if self._request_id else uuid7(),
+            id=str(uuid5(_REQUESTS, self.request_id)) if self.request_id else uuid7(),
             action=action,
             where=where,
             arguments=arguments,
@@ -132,7 +132,7 @@ class Operations(Verbs):
         """Come back when an operation has ended; carry it here while no other process does."""
         carrier = None
         if self.remote is None:
-            carrier = Carrier(self.store, self._wakeup, only=operation_id, clock=self._clock)
+            carrier = Carrier(self.store, self.wakeup, only=operation_id, clock=self.clock)
         rest: float | None = None
         never = threading.Event()
         try:
@@ -222,6 +222,7 @@ _SEARCH_SECONDS = 1.0
 _REST_SECONDS = 0.5
 
 
+@dataclass(eq=False)
 class Carrier:
     """Carries operations that no other process carries, or only one of them.
 
@@ -229,36 +230,30 @@ class Carrier:
     that has it acts on the next jobs; when it dies, another one goes on with the same chunk.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        wakeup: Wakeup | None,
-        *,
-        only: str = "",
-        every: timedelta = timedelta(seconds=1),
-        clock: Clock | None = None,
-    ) -> None:
-        self._store = store
-        self._wakeup = wakeup
-        self._only = only
-        self._every = every.total_seconds()
-        self._clock = clock or SystemClock()
+    store: Store
+    wakeup: Wakeup | None
+    _: KW_ONLY
+    only: str = ""
+    every: timedelta = timedelta(seconds=1)
+    clock: Clock = field(default_factory=SystemClock)
+
+    def __post_init__(self) -> None:
         self._owner = f"{socket.gethostname()}-{os.getpid()}"
         self._hands: dict[str, _Hand] = {}
         # Every process looks now and then, at its own time.
-        self.loop = Loop("carrier", self.tick, every=every, jitter=0.2)
+        self.loop = Loop("carrier", self.tick, every=self.every, jitter=0.2)
 
     def tick(self) -> float | None:
         """Take what no process carries, and do one chunk of each operation; the seconds until the next."""
-        while (taken := self._store.take_operation(self._owner, LEASE, self._only)) is not None:
-            self._hands[taken.operation.id] = _Hand(taken, self._clock)
+        while (taken := self.store.take_operation(self._owner, LEASE, self.only)) is not None:
+            self._hands[taken.operation.id] = _Hand(taken, self.clock)
         for hand in list(self._hands.values()):
-            if hand.due <= self._clock.monotonic():
+            if hand.due <= self.clock.monotonic():
                 self._step(hand)
         if not self._hands:
             return None
-        rest = min(hand.due for hand in self._hands.values()) - self._clock.monotonic()
-        return max(0.0, min(rest, self._every))
+        rest = min(hand.due for hand in self._hands.values()) - self.clock.monotonic()
+        return max(0.0, min(rest, self.every.total_seconds()))
 
     def stop(self, timeout: float) -> None:
         """Stop the loop, and let the others go on at once with what it carried."""
@@ -271,7 +266,7 @@ class Carrier:
             _, hand = self._hands.popitem()
             # If the store is away, the leases end by themselves.
             with contextlib.suppress(StoreError):
-                self._store.advance_operation(hand.carried, hand.reached, timedelta(0))
+                self.store.advance_operation(hand.carried, hand.reached, timedelta(0))
 
     def _step(self, hand: _Hand) -> None:
         """Act on the next chunk, or on the one that another process has left behind."""
@@ -288,11 +283,11 @@ class Carrier:
 
     def _find(self, hand: _Hand) -> bool:
         """Write down which jobs come next; whether there are any to act on now."""
-        carried, size, give_up = hand.carried, hand.size, self._clock.monotonic() + _SEARCH_SECONDS
+        carried, size, give_up = hand.carried, hand.size, self.clock.monotonic() + _SEARCH_SECONDS
         while size > 0 and not carried.chunk and carried.place < carried.last:
-            chunk, place = self._store.next_jobs(carried, size)
+            chunk, place = self.store.next_jobs(carried, size)
             carried = msgspec.structs.replace(carried, chunk=chunk, place=place)
-            if self._clock.monotonic() > give_up:
+            if self.clock.monotonic() > give_up:
                 break
         over = not carried.chunk and (size <= 0 or carried.place >= carried.last)
         return self._save(hand, carried, ends=State.DONE if over else None) and bool(carried.chunk)
@@ -302,8 +297,8 @@ class Carrier:
         # The store commits what waits together, so several threads are many times faster than one.
         with ThreadPoolExecutor(min(_THREADS, len(chunk)), thread_name_prefix="operation") as threads:
             answers = list(threads.map(lambda job_id: _outcome(act, job_id), chunk))
-        hand.acted(answers, self._clock.monotonic())
-        rest = hand.due - self._clock.monotonic()
+        hand.acted(answers, self.clock.monotonic())
+        rest = hand.due - self.clock.monotonic()
         if rest > _REST_SECONDS:
             self._save(hand, hand.carried, LEASE + timedelta(seconds=rest))
 
@@ -315,7 +310,7 @@ class Carrier:
             for each in declared.parameters
             if each.name in operation.arguments
         }
-        ops = JobVerbs(self._store, wakeup=self._wakeup, by=operation.by, request_id=operation.id)
+        ops = JobVerbs(self.store, wakeup=self.wakeup, by=operation.by, request_id=operation.id)
         return partial(declared.of(ops), why=operation.why, **given)
 
     def _save(
@@ -328,7 +323,7 @@ class Carrier:
         error: str = "",
     ) -> bool:
         """Store how far it has come; False if it does not go on here."""
-        saved = self._store.advance_operation(carried, hand.reached, lease, ends=ends, error=error)
+        saved = self.store.advance_operation(carried, hand.reached, lease, ends=ends, error=error)
         if saved is None or saved.operation.state is not State.RUNNING:
             del self._hands[carried.operation.id]
             return False

@@ -99,9 +99,6 @@ def diagnoses(found: Checkup) -> list[Diagnosis]:
     return [each for part in (*store, *who, _jobs, _findings) for each in part(found)]
 
 
-# --- the store ----------------------------------------------------------------------------------
-
-
 def _settings(found: Checkup) -> Iterator[Diagnosis]:
     for problem in found.settings.problems:
         reset = f"windlass config set {problem.partition(' ')[0]} --reset"
@@ -211,9 +208,6 @@ def _transaction(found: Checkup) -> Iterator[Diagnosis]:
         yield Diagnosis("transactions", Level.OK, "none is open for long")
 
 
-# --- who works ----------------------------------------------------------------------------------
-
-
 def _fleet(found: Checkup) -> Iterator[Diagnosis]:
     alive = [each for each in found.workers if each.alive]
     silent = [each for each in found.workers if not each.alive and each.info.state in _LIVING]
@@ -280,9 +274,6 @@ def _listening(found: Checkup) -> Iterator[Diagnosis]:
     elif found.database.listeners is not None:
         text = f"{_count(found.database.listeners, 'session')} listening, nobody is deaf"
         yield Diagnosis("listener", Level.OK, text)
-
-
-# --- what waits ---------------------------------------------------------------------------------
 
 
 def _jobs(found: Checkup) -> Iterator[Diagnosis]:

@@ -379,7 +379,7 @@ class OncallVerbs(Verbs):
         """Jobs, newest first. A search that is not over in time ends early: its `next` goes on with it."""
         if not 1 <= limit <= LONGEST_PAGE:
             raise must_be("limit", limit, f"between 1 and {LONGEST_PAGE}")
-        return find_within(self.front, where, limit=limit, cursor=cursor, within=within, clock=self._clock)
+        return find_within(self.front, where, limit=limit, cursor=cursor, within=within, clock=self.clock)
 
     @Action("GET dlq/groups", command="dlq list", operation="list_dead_groups")
     def dead_groups(self, types: Types = ()) -> DeadGroups:
@@ -399,7 +399,7 @@ class OncallVerbs(Verbs):
         if facts is None:
             raise JobNotFound(name)
         facts = msgspec.structs.replace(facts, workers=tuple(with_the_gone_dead(facts.workers)))
-        sees_all = self._tenant is None and self._may(Need.SEE)
+        sees_all = self.tenant is None and self.may(Need.SEE)
         # Who may see only some jobs is told of none that may belong to others.
         return explain(facts if sees_all else facts.without_others())
 

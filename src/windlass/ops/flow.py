@@ -90,10 +90,7 @@ class FlowVerbs(Verbs):
         return KEY + _key(info) if info is not None and _key(info) else limited
 
     def limit(self, name: str, changes: dict[str, str] | None = None) -> Limit:
-        """What limits a type, what shares a key (`key:crm`) or all jobs (`*`), as set or in code.
-
-        `changes` are settings that are about to be stored.
-        """
+        """What limits a type, a key (`key:crm`) or all jobs (`*`): by code, as set, or by `changes`."""
         types = self.front.types()
         known = types.get(name)
         said = None if known is None else limit_from(known.options)
@@ -148,8 +145,6 @@ class FlowVerbs(Verbs):
         if check_type(job_type) not in known and job_type != SHELL:
             raise UnknownType(job_type, known)
         return job_type
-
-    # --- settings ---
 
     def settings(self) -> list[SettingValue]:
         """Every run-time setting with its effective value: the general ones, then those for single types."""

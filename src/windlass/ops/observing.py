@@ -175,7 +175,16 @@ class ObservingVerbs(Verbs):
                 held.setdefault(job_type, Counter())[name] = value
         return MetricsReport(
             now=self.store.now(),
-            types=[_totals(name, counts) for name, counts in sorted(held.items())],
+            types=[
+                TypeTotals(
+                    type=name,
+                    # Each is the name of its count, and of its field.
+                    **{each: counts[each] for each in TypeTotals.__struct_fields__[1:-2]},
+                    wait_ms=average_ms(counts, names.WAIT),
+                    run_ms=average_ms(counts, names.RUN),
+                )
+                for name, counts in sorted(held.items())
+            ],
             releases=[_release(each, held) for each in self.store.releases()[:MOST_RELEASES]],
             services=self._services(totals),
             events=_events(self.store.find(Filter(), limit=_LAST_EVENTS).jobs),
@@ -245,10 +254,7 @@ class ObservingVerbs(Verbs):
         return AlertsDocument(now=facts.now, watched=watched, alerts=found)
 
     def _as_of_now(self, facts: gather.Facts) -> gather.Facts:
-        """Where jobs stand now: without a worker or server nobody takes samples.
-
-        Nothing is written: how long nobody has looked is one of the things to be told.
-        """
+        """Where jobs are now, without a sample: when somebody last took one is a fact of its own."""
         live = tuple(
             Standing(
                 type=each.type,
@@ -257,7 +263,7 @@ class ObservingVerbs(Verbs):
                 count=each.count,
                 oldest=each.oldest,
             )
-            for each in self._counts().counts
+            for each in (self.counts or self.store.counts)().counts
             if each.state in LIVE
         )
         sample = structs.replace(facts.sample, standing=live).with_poison(self.store.poison())
@@ -319,19 +325,6 @@ def _unwatched(firing: Firing, facts: gather.Facts) -> Firing:
     ]
     since = facts.now - max(ages, default=timedelta(0))
     return structs.replace(firing, since=since, fires=facts.now - since >= firing.alert.lasting)
-
-
-def _totals(name: str, counts: Counter[str]) -> TypeTotals:
-    return TypeTotals(
-        type=name,
-        **{each: counts[each] for each in _COUNTED},
-        wait_ms=average_ms(counts, names.WAIT),
-        run_ms=average_ms(counts, names.RUN),
-    )
-
-
-# Each is the name of its count, and of its field.
-_COUNTED = ("enqueued", "started", "completed", "failed", "retried", "dead", "cancelled")
 
 
 def _service(service: str, totals: Counts, lately: Counts) -> ServiceTotals:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints, is_typeddict
 
@@ -179,7 +180,7 @@ def _read(each: Parameter, said: Form, problems: Problems) -> Any:
 def _bulk_parameters() -> list[Parameter]:
     """What single actions take besides; each may be left out, since the others do not take it."""
     found = {
-        each.name: each._replace(optional=True, default=None) if each.required else each
+        each.name: replace(each, optional=True, default=None) if each.required else each
         for declared in bulk_actions().values()
         for each in declared.parameters
         if each.name != "why" and each.base != _OBJECT
