@@ -101,10 +101,12 @@ Start(w) ==
 Decided(lease, result) ==
     CASE result = "returned"    -> "completed"
       [] result = "raised"      -> IF lease.attempts >= MaxAttempts THEN "dead" ELSE "retry"
+      [] result = "fatal"       -> "dead"
       [] result = "lost"        -> IF lease.attempts >= MaxAttempts THEN "lost dead" ELSE "lost retry"
       [] result = "interrupted" -> IF lease.broken < Interruptions THEN "released"
                                    ELSE IF lease.attempts >= MaxAttempts THEN "dead" ELSE "retry"
 
+Results == {"returned", "raised", "fatal", "interrupted"}
 End(w, result) ==
     /\ w \in up /\ run[w] # NoRun /\ run[w].phase = "running"
     /\ run' = [run EXCEPT ![w].phase = "ended", ![w].outcome = Decided(run[w], result)]
@@ -142,7 +144,7 @@ Holds(lease) ==
 SettledBefore(lease) ==
     lease.token \in {live[lease.job].last, archive[lease.job].last}
 
-Record(lease, outcome) == [claim |-> lease.token, outcome |-> outcome]
+Record(lease, outcome) == [claim |-> lease.token, number |-> lease.attempts, outcome |-> outcome]
 
 \* The row after an outcome.  The history is the lease's own copy with this attempt behind it.
 After(lease, outcome) ==
@@ -211,7 +213,7 @@ Finished == Done /\ (\A w \in up : run[w] = NoRun) /\ UNCHANGED vars
 Next ==
     \/ \E w \in Workers, j \in Jobs : Claim(w, j) \/ ClaimUnanswered(w, j) \/ FindUnknown(w, j)
     \/ \E w \in Workers : Start(w) \/ GiveBack(w) \/ Crash(w) \/ Extend(w)
-    \/ \E w \in Workers, result \in {"returned", "raised", "interrupted"} : End(w, result)
+    \/ \E w \in Workers, result \in Results : End(w, result)
     \/ \E w \in Workers, answered \in BOOLEAN : Settle(w, answered)
     \/ \E w \in Workers, j \in Jobs : ArchiveLater(w, j)
     \/ \E j \in Jobs : Look(j) \/ Reap(j)
@@ -224,7 +226,7 @@ Fair ==
         /\ WF_vars(\E j \in Jobs : Claim(w, j))
         /\ WF_vars(\E j \in Jobs : FindUnknown(w, j))
         /\ WF_vars(Start(w)) /\ WF_vars(Extend(w))
-        /\ WF_vars(\E result \in {"returned", "raised", "interrupted"} : End(w, result))
+        /\ WF_vars(\E result \in Results : End(w, result))
         /\ WF_vars(Settle(w, TRUE))
     /\ \A j \in Jobs :
         /\ WF_vars(Orphaned(j) /\ Look(j))

