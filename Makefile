@@ -6,7 +6,7 @@ DEV := "$(PYTHON)" scripts/dev.py
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-fast check format shape words setup lock docs proofs kill-run kill-commit schedule-run move-run two-hosts bad-company shutdown-matrix suspects churn growth at-size held-xmin
-.PHONY: siege limit-storm unique-storm breaker-walk fairness server-kill foreign-workers contract bad-day
+.PHONY: power-cuts siege limit-storm unique-storm breaker-walk fairness server-kill foreign-workers contract bad-day
 .PHONY: bench bench-quick bench-pairs bench-self examples screenshots
 
 help: ## This list
@@ -50,6 +50,9 @@ kill-run: ## Kill workers at random under load and count what was lost; ARGS=--p
 
 kill-commit: ## Kill a worker 200 times between its handler's write and the commit; ARGS=--postgres
 	@$(DEV) exec python scripts/kill_commit.py $(ARGS)
+
+power-cuts: ## Cut the power at 10,000 points of a recording of SQLite's writes: is what was acknowledged there? Needs cc
+	@$(DEV) exec python scripts/power_cuts $(ARGS)
 
 two-hosts: ## Two hosts in network namespaces of their own (needs root) on one PostgreSQL: does any job run twice?
 	@$(DEV) exec python scripts/two_hosts.py $(ARGS)

@@ -61,10 +61,7 @@ class Loop:
         self.failed = 0
 
     def start(self, on_store_error: Callable[[str, StoreError], None] = lambda _, __: None) -> None:
-        """Begin to tick, on a thread that does not keep the process alive.
-
-        `on_store_error` is called for each tick that raised because the store did.
-        """
+        """Begin to tick on a daemon thread; `on_store_error` is called for each tick with a StoreError."""
         run = partial(self._run, on_store_error)
         self._thread = threading.Thread(target=run, name=f"windlass-{self.name}", daemon=True)
         self._thread.start()

@@ -135,9 +135,6 @@ def abort(source: Source, target: Target | None) -> None:
         _clear(source, target, there, taken_back=mark)
 
 
-# --- beginning ----------------------------------------------------------------------------------
-
-
 def _marked(source: Source, target: Target, there: Mark | None) -> Mark | None:
     """The move that has begun, if one has; refused if it is another one."""
     mark = source.mark()
@@ -187,9 +184,6 @@ def _clear(source: Source, target: Target, there: Mark | None, taken_back: Mark 
     if left is not None:
         over = taken_back is not None and taken_back.id == left.id
         target.clear(left.id, begun=over or bool(left.copied))
-
-
-# --- copying ------------------------------------------------------------------------------------
 
 
 def _copy(source: Source, target: Target, mark: Mark, step: Callable[[Step], None], batch: int) -> int:

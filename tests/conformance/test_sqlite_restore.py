@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -148,3 +149,22 @@ def test_a_store_is_not_its_own_backup(path: Path, backup: Path) -> None:
 def test_what_is_no_file_is_restored_by_other_means(url: str, backup: Path) -> None:
     with pytest.raises(Refused, match="pg_restore"):
         connect.restore(url, str(backup))
+
+
+def test_a_backup_is_on_the_disk_before_it_is_acknowledged(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by `make power-cuts`: SQLite 3.40 does not sync what `vacuum into` writes."""
+    synced: list[int] = []
+    sync = os.fsync
+
+    def noted(file: int) -> None:
+        synced.append(os.fstat(file).st_ino)
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    copy = path.with_name("backup.db")
+    with opened(path) as store:
+        put_one(store)
+        store.backup(str(copy))
+    assert synced == [copy.stat().st_ino, copy.parent.stat().st_ino], "first the file, then its name"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
 from windlass import connect
 from windlass.cli.commands import command, option
-from windlass.cli.screen import Cell, Row, age, as_typed, number, one_line
+from windlass.cli.screen import Cell, Row, age, as_typed, marked, one_line
 from windlass.cli.session import Session, answer, end, session, table
 from windlass.clock import SystemClock
 from windlass.errors import Refused, StoreError, StoreMismatch
@@ -92,40 +92,22 @@ COMMANDS = (doctor, signals_command)
 
 
 def _lines(found: Signals) -> Iterator[str]:
-    late = Cell("late", "red")
-    bands: list[Row] = [
-        [each.priority, each.due, age(each.oldest), Cell("starved", "red") if each.starved else ""]
-        for each in found.bands
-    ]
+    late, starved = Cell("late", "red"), Cell("starved", "red")
+    bands = [(each.priority, each.due, each.oldest, starved if each.starved else "") for each in found.bands]
     yield from _section("Waiting, by priority", ("PRI", "DUE", "OLDEST", ""), bands)
-    untaken: list[Row] = [
-        [one_line(each.type), each.count, age(each.oldest), each.why.replace("_", " ")]
-        for each in found.untaken
-    ]
+    untaken = [(each.type, each.count, each.oldest, each.why.replace("_", " ")) for each in found.untaken]
     yield from _section("Due for long and not taken", ("TYPE", "DUE", "OLDEST", "WHY"), untaken)
-    head: tuple[str, ...] = ("ENQUEUED", "STARTED", "COMPLETED", "FAILED", "DEAD", "REAPED", "TOO LATE")
-    balances: list[Row] = [[one_line(each.type), *_WENT(each)] for each in found.balances]
-    yield from _section(f"Within the last {age(found.window)}", ("TYPE", *head), balances)
-    checked: list[Row] = [
-        [
-            one_line(each.type),
-            each.matched,
-            Cell(number(each.mismatched), "red" if each.mismatched else None),
-            each.unknown,
-            each.waiting,
-            each.last_mismatch_job or "",
-        ]
+    head = [*(name.upper() for name in _WENT[:-1]), "TOO LATE"]
+    went = map(attrgetter(*_WENT), found.balances)
+    yield from _section(f"Within the last {age(found.window)}", head, went)
+    checked = [
+        (each.type, each.matched, marked(each.mismatched), each.unknown, each.waiting, each.last_mismatch_job)
         for each in found.checked
     ]
-    head = ("TYPE", "MATCHED", "MISMATCHED", "UNKNOWN", "WAITING", "LAST MISMATCH")
+    head = ["TYPE", "MATCHED", "MISMATCHED", "UNKNOWN", "WAITING", "LAST MISMATCH"]
     yield from _section("Verified", head, checked)
-    ticks: list[Row] = [
-        [
-            each.name,
-            "never" if each.age is None else age(each.age),
-            age(each.within),
-            late if each.late else "",
-        ]
+    ticks = [
+        (each.name, "never" if each.age is None else each.age, each.within, late if each.late else "")
         for each in found.ticks
     ]
     yield from _section("Last succeeded", ("WHAT", "AGO", "WITHIN", ""), ticks)
@@ -134,11 +116,11 @@ def _lines(found: Signals) -> Iterator[str]:
         yield session().screen.paint(f"! {text}", "yellow")
 
 
-_WENT = attrgetter("enqueued", "started", "completed", "failed", "dead", "reaped", "late")
+_WENT = ("type", "enqueued", "started", "completed", "failed", "dead", "reaped", "late")
 
 
-def _section(title: str, head: tuple[str, ...], rows: list[Row]) -> Iterator[str]:
-    if rows:
+def _section(title: str, head: Sequence[str], rows: Iterable[Row]) -> Iterator[str]:
+    if shown := list(rows):
         yield session().screen.strong(title)
-        yield from table(head, rows)
+        yield from table(head, shown)
         yield ""

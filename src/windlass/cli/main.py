@@ -27,12 +27,11 @@ from windlass.cli import (
     settings,
     store,
     top,
-    up,
     work,
 )
 from windlass.cli.commands import Group, command
 from windlass.cli.process import leave
-from windlass.cli.screen import as_typed, find_program_name
+from windlass.cli.screen import as_typed, find_program_name, say
 from windlass.cli.session import Session, answer
 from windlass.errors import InvalidValue, StoreError, WindlassError, must_be
 from windlass.store.engine import Unstorable
@@ -96,7 +95,7 @@ def cli(ctx: click.Context) -> None:
 
 # In the order of use, which is the order of the help.
 for each in (
-    *(*up.COMMANDS, *serve.COMMANDS, *work.COMMANDS, *produce.COMMANDS, *jobs.COMMANDS, *top.COMMANDS),
+    *(*work.UP, *serve.COMMANDS, *work.COMMANDS, *produce.COMMANDS, *jobs.COMMANDS, *top.COMMANDS),
     *(*actions.COMMANDS, *dlq.COMMANDS, *settings.FLOW, *schedules.COMMANDS),
     *(*settings.COMMANDS, *access.COMMANDS, *store.COMMANDS, *metrics.COMMANDS, *doctor.COMMANDS),
     *(*metrics.PLANNING, completion),
@@ -169,4 +168,4 @@ def _failed(error: click.ClickException | WindlassError) -> int:
 
 
 def _say(message: str) -> None:
-    click.echo(f"windlass: {as_typed(' '.join(message.split()))}", err=True)
+    say(as_typed(message))

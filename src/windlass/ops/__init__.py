@@ -4,19 +4,17 @@ from windlass.ops.bulk import Bulk
 from windlass.ops.flow import SettingValue
 from windlass.ops.jobs import Ties
 from windlass.ops.ops import Ops
-from windlass.ops.overview import FleetSummary, Overview, TypeStatus, WorkerHealth
-from windlass.ops.schedules import Schedules, ScheduleStatus, ScheduleWish
+from windlass.ops.overview import Overview, TypeStatus, WorkerHealth
+from windlass.ops.schedules import ScheduleStatus, ScheduleWish
 from windlass.pace import Pace
 
 __all__ = [
     "Bulk",
-    "FleetSummary",
     "Ops",
     "Overview",
     "Pace",
     "ScheduleStatus",
     "ScheduleWish",
-    "Schedules",
     "SettingValue",
     "Ties",
     "TypeStatus",

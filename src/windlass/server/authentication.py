@@ -48,7 +48,6 @@ class Proxies:
         self._networks = [ipaddress.ip_network(each, strict=False) for each in trusted]
 
     def trusts(self, scope: Scope) -> bool:
-        """Whether a trusted proxy sent the request."""
         return self._is_trusted(peer(scope))
 
     def address(self, scope: Scope) -> str:
@@ -111,20 +110,21 @@ class Sessions:
         """The API key in a request's cookie, if there is one and the request may act by it."""
         key = self.cookie(scope)
         if key is not None and scope["method"] not in _SAFE:
-            _check_ours(scope, key)
+            check_origin(scope)
+            # In bytes: a text that is not ASCII cannot be compared so.
+            if not hmac.compare_digest((_header(scope, TOKEN) or "").encode(), token_for(key).encode()):
+                detail = f"a request by cookie must carry the header {TOKEN.decode()}; reload the page"
+                raise Problem(403, "not-our-page", detail)
         return key
 
     def begin(self, scope: Scope, key: str) -> bytes:
-        """The cookie that begins a session."""
         more = "; Secure" if self._is_secure(scope) else ""
         return f"{self._name(scope)}={key}; Path=/; HttpOnly; SameSite=Strict{more}".encode()
 
     def end(self, scope: Scope) -> bytes:
-        """The cookie that ends it."""
         return self.begin(scope, "") + b"; Max-Age=0"
 
     def cookie(self, scope: Scope) -> str | None:
-        """The API key in a request's cookie, if there is one."""
         try:
             held = SimpleCookie(_header(scope, b"cookie") or "").get(self._name(scope))
         except CookieError:
@@ -154,14 +154,6 @@ def check_origin(scope: Scope) -> None:
     origin, host = _header(scope, b"origin"), _header(scope, b"host")
     if origin is None or host is None or origin.partition("://")[2].lower() != host.lower():
         raise Problem(403, "foreign-origin", f"requests of other sites ({origin!r}) are not taken")
-
-
-def _check_ours(scope: Scope, key: str) -> None:
-    check_origin(scope)
-    # In bytes: a text that is not ASCII cannot be compared so.
-    if not hmac.compare_digest((_header(scope, TOKEN) or "").encode(), token_for(key).encode()):
-        detail = f"a request by cookie must carry the header {TOKEN.decode()}; reload the page"
-        raise Problem(403, "not-our-page", detail)
 
 
 def _header(scope: Scope, name: bytes) -> str | None:
@@ -208,7 +200,8 @@ class Authentication:
                 host += value.decode("latin-1").lower()
             elif name == b"origin":
                 origin = value.decode("latin-1").lower()
-        if not self._allows(_without_port(host)):
+        name, colon, port = host.rpartition(":")
+        if not self._allows(name if colon and port.isdecimal() else host):
             names = ", ".join(sorted(self._hosts))
             allowed = f"one of {names}" if self._loopback else f"an IP address or one of {names}"
             detail = f"Host must be {allowed}, got {host!r}; --allowed-host adds a name"
@@ -301,8 +294,3 @@ def _bearer(scope: Scope) -> str | None:
             kind, _, secret = value.decode("latin-1").partition(" ")
             return secret.strip() if kind.lower() == "bearer" else ""
     return None
-
-
-def _without_port(host: str) -> str:
-    name, colon, port = host.rpartition(":")
-    return name if colon and port.isdecimal() else host

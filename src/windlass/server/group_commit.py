@@ -62,15 +62,12 @@ class _Post(Call):
         self.drafts: Sequence[NewJob] = ()
 
     def is_unsettled(self) -> bool:
-        """Whether it is neither stored nor refused."""
         return self.result is None and self.error is None
 
     def is_awaited(self) -> bool:
-        """Whether somebody waits for it."""
         return not self.answer.done() and not self.gone()
 
     def reply(self, answer: Stored | Exception) -> None:
-        """Answer its caller, once."""
         if self.answer.done():
             return
         if isinstance(answer, Exception):

@@ -49,7 +49,6 @@ class Availability:
 
     @property
     def away(self) -> bool:
-        """Whether the store is known to be away."""
         return self._gone is not None and self._gone.done()
 
     def check(self) -> None:
@@ -78,7 +77,6 @@ class Availability:
         return work.result()
 
     def close(self) -> None:
-        """Watch no more."""
         if self._watching is not None:
             self._watching.cancel()
 

@@ -110,16 +110,13 @@ def _page(call: Call, where: Filter, limit: int, cursor: str | None) -> Page:
         asked = min(_READ_AT_ONCE, limit - len(jobs))
         page = ops.find(where, limit=asked, cursor=cursor)
         jobs += page.jobs
-        size += sum(_size(job) for job in page.jobs)
+        # About what they take as they are sent; an attempt's error may be long.
+        size += sum(len(bytes(job.payload)) + len(bytes(job.result or b"")) for job in page.jobs)
+        size += sum(_ATTEMPT_BYTES * len(job.history) for job in page.jobs)
         cursor = page.next
         if cursor is None or len(page.jobs) < asked:
             break
     return Page(jobs, cursor)
-
-
-def _size(job: Job) -> int:
-    """About how many bytes a job takes when it is told of; an attempt's error may be long."""
-    return len(bytes(job.payload)) + len(bytes(job.result or b"")) + _ATTEMPT_BYTES * len(job.history)
 
 
 @route("GET failures", "List the latest failures", JobPage)

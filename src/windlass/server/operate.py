@@ -15,8 +15,9 @@ from windlass.ops import Bulk, SettingValue
 from windlass.ops.actions import Need
 from windlass.ops.bulk import summed_up
 from windlass.ops.document import WorkerDocument, plain, worker_document
-from windlass.ops.observing import AlertsDocument, alerts_document
+from windlass.ops.observing import AlertsDocument
 from windlass.ops.search import read_filter
+from windlass.queue.jobs import happens
 from windlass.server.actions import BulkActionForm, bulk_arguments
 from windlass.server.call import Call, HungUp
 from windlass.server.identity import own
@@ -24,7 +25,6 @@ from windlass.server.limits import Doing
 from windlass.server.problems import Problem
 from windlass.server.routes import Reply, route
 from windlass.server.schemas import UUID_PATTERN, FilterForm
-from windlass.server.waiting import happens
 from windlass.settings import SECRET
 from windlass.store.jobs import Filter
 from windlass.store.operations import Operation, State
@@ -127,12 +127,9 @@ async def show_settings(call: Call) -> Reply:
     """Every run-time setting with its effective value; who may not set them is not shown secrets."""
     found = await call.run(call.parts.ops().settings)
     shows = call.identity.may(Need.OPERATE)
-    return Reply(200, {"settings": plain([each if shows else _hidden(each) for each in found])})
-
-
-def _hidden(each: SettingValue) -> SettingValue:
-    secret = each.name in SECRET and each.value is not None
-    return msgspec.structs.replace(each, value=HIDDEN) if secret else each
+    secret = {each.name for each in found if each.name in SECRET and each.value is not None and not shows}
+    hidden = [msgspec.structs.replace(each, value=HIDDEN) if each.name in secret else each for each in found]
+    return Reply(200, {"settings": plain(hidden)})
 
 
 @route("GET workers", "List workers", WorkersDocument)
@@ -145,7 +142,7 @@ async def list_workers(call: Call) -> Reply:
 @route("GET alerts", "The alerts that hold", AlertsDocument)
 async def alerts(call: Call) -> Reply:
     """The alerts that hold, and which of them fire."""
-    return Reply(200, plain(alerts_document(await call.run(call.parts.ops(call.identity).alerts))))
+    return Reply(200, plain(await call.run(call.parts.ops(call.identity).alerts)))
 
 
 @route("GET /metrics", "Metrics for Prometheus", {200: None}, media_type=MEDIA_TYPE)

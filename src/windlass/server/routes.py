@@ -44,7 +44,6 @@ class Reply:
         self.stream = stream
 
     def all_headers(self) -> list[tuple[bytes, bytes]]:
-        """Its own headers, and what every answer carries."""
         length = {} if self.stream is not None else {b"content-length": b"%d" % len(self.body)}
         return list({b"content-type": self.media_type, **_ALWAYS, **self.headers, **length}.items())
 

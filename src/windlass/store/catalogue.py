@@ -87,8 +87,6 @@ def shapes(tx: Tx, job_type: str) -> list[Shape]:
 
 
 class _Found:
-    """The rows of the catalogue, told apart."""
-
     def __init__(self, found: Sequence[Row]) -> None:
         shared = {row["name"]: row for row in found if row["shared"]}
         kept = next((row["keep"] for row in shared.values()), None)

@@ -62,9 +62,6 @@ def _fate(policy: str, parent: JobState | None) -> Literal["wait", "cancel", "ru
     return "wait" if parent is JobState.DEAD and policy == "wait" else "cancel"
 
 
-# --- enqueueing ---------------------------------------------------------------------------------
-
-
 def attach(tx: Tx, new: NewJob) -> Enqueued:
     """Let a job that was stored just now wait for those that it depends on."""
     job = keys.get_by_id(tx, new.id)
@@ -132,9 +129,6 @@ def enqueue_batch(tx: Tx, batch: NewBatch, jobs: Sequence[NewJob]) -> list[Enque
     )
     _close_if_done(tx, batch.id, tx.enqueue)
     return done
-
-
-# --- when a job has ended -----------------------------------------------------------------------
 
 
 class Ended(NamedTuple):
@@ -226,9 +220,6 @@ def sweep(tx: Tx) -> int:
         with tx.part():
             _close_if_done(tx, row["id"], tx.enqueue)
     return len(stale) + len(batches)
-
-
-# --- looking ------------------------------------------------------------------------------------
 
 
 def batch(tx: Tx, batch_id: str) -> BatchInfo | None:

@@ -15,7 +15,7 @@ from windlass.policy import Limit, key_limits, limit_from
 from windlass.settings import ALL, KEY, Settings
 from windlass.store import catalogue, fleet, flow, keys, limits, rows, running, upkeep
 from windlass.store.engine import Row, Tx
-from windlass.store.fleet import ALIVE_WITHIN, NEWEST_VERSION, WorkerInfo
+from windlass.store.fleet import ALIVE_WITHIN, LIVING, NEWEST_VERSION, WorkerInfo
 from windlass.store.flow import Breaker, Pause, Switches
 from windlass.store.lanes import versions
 from windlass.store.running import Unread
@@ -107,7 +107,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, held=held, tenant=tenant, probing=None)
 
 
-_LIVING = ("running", "draining")
 _MOST_TENANTS = 50
 _NO_END = 2**62
 _MOST_TYPES = 50
@@ -172,9 +171,6 @@ def _of_pending(tx: Tx, found: Facts) -> Facts:
     )
 
 
-# --- limits -------------------------------------------------------------------------------------
-
-
 def _limits(job_type: str, types: Mapping[str, TypeInfo], set_: Settings) -> dict[str, Limit]:
     """What limits a type, as its claims see it; only what bounds anything."""
     known = types.get(job_type)
@@ -224,9 +220,6 @@ def _tenant(tx: Tx, job: Job, limit: Limit | None) -> Held | None:
     return Held(name=job.type, limit=limit, running=len(jobs), jobs=jobs[:MOST_NAMED])
 
 
-# --- names and parents --------------------------------------------------------------------------
-
-
 def _unique(tx: Tx, job: Job) -> tuple[str | None, str | None]:
     row = tx.row("unique_of", seq=job.seq)
     if row is None or row["unique_name"] is None:
@@ -235,12 +228,9 @@ def _unique(tx: Tx, job: Job) -> tuple[str | None, str | None]:
     return row["unique_name"], None if holder is None else holder["id"]
 
 
-# --- the line -----------------------------------------------------------------------------------
-
-
 def _alive(worker: WorkerInfo, now: int) -> bool:
     beat = 0 if worker.beat_at is None else to_micros(worker.beat_at)
-    return worker.state in _LIVING and now - beat <= span(ALIVE_WITHIN)
+    return worker.state in LIVING and now - beat <= span(ALIVE_WITHIN)
 
 
 def _rivals(
@@ -269,8 +259,6 @@ def _ahead(tx: Tx, job: Job, serving: Sequence[WorkerInfo], rivals: Mapping[str,
 
 
 class _Line:
-    """Counts the jobs of the same type that come before one."""
-
     def __init__(self, tx: Tx, job: Job) -> None:
         self._tx = tx
         self._job = job
@@ -305,7 +293,6 @@ class _Line:
                     yield row["tenant"]
 
     def _count(self, field: str, statement: str, most: int, **values: object) -> bool:
-        """Whether there were any."""
         row = self._tx.row(statement, limit=most, **values) if most else None
         found = 0 if row is None else int(row["count"])
         self.found[field] += found
@@ -313,7 +300,6 @@ class _Line:
 
 
 def _pace(tx: Tx, types: set[str]) -> Pace:
-    """How fast jobs of these types end."""
     found = tx.rows("ended_lately", limit=_MOST_ENDED, since=tx.now - span(_LATELY))
     if not found:
         return Pace(over=_LATELY)

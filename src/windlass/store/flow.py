@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from windlass.clock import from_micros, span, to_micros
-from windlass.policy import MOST_JOBS, Limit
+from windlass.job import Job
+from windlass.policy import MOST_JOBS, BreakerTerms, Limit
 from windlass.store import access, rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from windlass.job import Job
-    from windlass.policy import BreakerTerms
     from windlass.store.engine import Row, Tx
 
 

@@ -235,7 +235,6 @@ class Counter(Outlook):
         return 1
 
     def _count(self, name: str, limit: Limit) -> float:
-        """How many more may start under a limit now."""
         row = self._tx.row("lock_limit", name=name)
         if row is None and name not in self.known:
             self._tx.change("make_limit", name=name)
@@ -255,7 +254,6 @@ class Counter(Outlook):
         return max(0, permits)
 
     def _spare(self, job_type: str) -> Spare | None:
-        """How many more of a tenant's jobs of a type may start."""
         limit = self._want.restricted[job_type].limits.get(job_type)
         most = None if limit is None else limit.per_tenant
         if most is None:
@@ -265,7 +263,6 @@ class Counter(Outlook):
 
 
 def _names(restriction: Restriction) -> list[str]:
-    """All that a job needs a permit of."""
     return [*restriction.limits, *([_BREAKER + restriction.breaker] if restriction.breaker else [])]
 
 

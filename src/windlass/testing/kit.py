@@ -66,8 +66,6 @@ class Kit:
         self._worker = _Worker(queue, clock)
         self._draining = False
 
-    # --- time ---
-
     @property
     def now(self) -> datetime:
         """The time that the queue believes it is."""
@@ -76,8 +74,6 @@ class Kit:
     def advance(self, by: Duration) -> None:
         """Let time pass: seconds, a timedelta, or a text such as "10m". Nothing runs until you drain."""
         self._clock.advance(parse_duration(by, "by"))
-
-    # --- looking ---
 
     def jobs(self, of: Type | None = None, *, state: JobState | str | None = None) -> list[Job]:
         """Every job in the store in the order of arrival, of one type or in one state if you say so."""
@@ -122,8 +118,6 @@ class Kit:
         every, expected = [(job, self.payload(job)) for job in self.jobs()], _plain(fields or {})
         found = [job for job, payload in every if job.type == _name(of) and _contains(payload, expected)]
         return found, _told(every)
-
-    # --- running ---
 
     def drain(self, within: Duration | None = None) -> list[Job]:
         """Run every job that is due, and those that they enqueue; the jobs that ran, as they stand now.
@@ -335,7 +329,6 @@ class _Worker:
             self._take_down()
 
     def _build(self) -> None:
-        """Make the parts, anew if handlers came in since."""
         registry = self._queue.registry
         if self._begun:
             self._take_down()
@@ -378,7 +371,6 @@ def _belongs_to_the_test(error: BaseException) -> bool:
 
 
 def _none() -> float:
-    """No jitter: a test knows when a retry is due."""
     return 0.0
 
 
@@ -399,7 +391,6 @@ def _plain(value: Any) -> Any:
 
 
 def _told(jobs: Sequence[tuple[Job, Mapping[str, Any]]]) -> str:
-    """The jobs that are there, for whoever reads a failed test."""
     if not jobs:
         return "nothing was enqueued"
     lines = ["these jobs were enqueued:"]

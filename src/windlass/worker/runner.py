@@ -39,13 +39,12 @@ from windlass.outcome import (
     is_overdue,
 )
 from windlass.store.flow import Restriction
+from windlass.worker.admission import LiveSettings
 from windlass.worker.children.child import ChildFailed, ChildRun
 from windlass.worker.children.children import Children
-from windlass.worker.context_backend import ContextBackend
 from windlass.worker.coroutines import Coroutines
-from windlass.worker.live_settings import LiveSettings
 from windlass.worker.pool import PollTriggers, Pool
-from windlass.worker.run import Env, Run, returned, settlement
+from windlass.worker.run import ContextBackend, Env, Run, returned, settlement
 from windlass.worker.settler import Settler
 from windlass.worker.shell import Shell
 from windlass.worker.threads import Threads

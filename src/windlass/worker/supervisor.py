@@ -19,11 +19,10 @@ import msgspec
 
 from windlass.clock import Clock
 from windlass.loop import Loop, pause_after
-from windlass.worker.children import process_tree
 from windlass.worker.children.process_tree import die_with_parent
 from windlass.worker.health import Health, expose
 from windlass.worker.shell import told_end
-from windlass.worker.watch import Box, Hang, Watch, kill, new_box
+from windlass.worker.watch import Box, Hang, Watch, end_tagged, kill, new_box
 from windlass.worker.watchdog import tell_hang
 
 log = logging.getLogger("windlass.supervisor")
@@ -41,6 +40,10 @@ _STALE_SECONDS = 10.0
 _MARGIN_SECONDS = 5.0
 _TELL_SECONDS = 5.0
 _CHUNK = 65_536
+# Which files are watched, how often, and in which folders not.
+_SUFFIXES = (".py", ".toml")
+_FILES_SECONDS = 0.5
+_OTHERS = frozenset({"node_modules", "__pycache__", "site-packages"})
 
 
 class Death(NamedTuple):
@@ -132,7 +135,9 @@ class Supervisor:
 
     def run(self) -> int:
         """Keep the workers running; the exit code, when all of them are gone."""
-        while not self._over():
+        while any(place.pid is not None for place in self._everyone()) or not (
+            self._asked or all(place.done for place in self._places)
+        ):
             self.look()
             with contextlib.suppress(Empty):
                 self._bell.get(timeout=_LOOK_SECONDS)
@@ -178,11 +183,6 @@ class Supervisor:
 
     def _everyone(self) -> list[_Place]:
         return [*self._places, *self._heirs.values(), *self._leaving.values()]
-
-    def _over(self) -> bool:
-        return all(place.pid is None for place in self._everyone()) and (
-            self._asked or all(place.done for place in self._places)
-        )
 
     def look(self) -> None:
         """See who has ended and what the others say, and do what is due."""
@@ -273,7 +273,7 @@ class Supervisor:
         worked = True
         if code != 0:
             # What it left running ends first: then its jobs may run elsewhere.
-            process_tree.end_tagged(place.tag)
+            end_tagged(place.tag)
             worked = self._calls.died(Death(pid, place.number, code, killed_here=place.killed))
         if self._leaving.get(place.number) is place:
             del self._leaving[place.number]
@@ -459,6 +459,41 @@ def _ended(only: Iterable[int | None]) -> Iterator[tuple[int, int]]:
 
 
 _ANY = -1
+
+
+class Changes:
+    """For `--watch`: looks at the times of the application's files below a folder, twice a second."""
+
+    def __init__(self, folder: Path, monotonic: Callable[[], float]) -> None:
+        self._folder = folder
+        self._monotonic = monotonic
+        self._looked = monotonic()
+        self._seen = dict(_files(str(folder)))
+
+    def __call__(self) -> str | None:
+        """A file that is new, gone or changed since the last look; None if there is none."""
+        now = self._monotonic()
+        if now - self._looked < _FILES_SECONDS:
+            return None
+        self._looked = now
+        before, self._seen = self._seen, dict(_files(str(self._folder)))
+        return next((path for path, _ in sorted(before.items() ^ self._seen.items())), None)
+
+
+def _files(folder: str) -> Iterator[tuple[str, int]]:
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:
+        return
+    for entry in entries:
+        try:
+            if entry.is_dir(follow_symlinks=False):
+                if not entry.name.startswith(".") and entry.name not in _OTHERS:
+                    yield from _files(entry.path)
+            elif entry.name.endswith(_SUFFIXES):
+                yield entry.path, entry.stat().st_mtime_ns
+        except OSError:
+            continue
 
 
 # The supervisor's process, the tag that it ends this worker's processes by, and where reports go.

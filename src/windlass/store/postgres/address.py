@@ -54,7 +54,6 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return make_conninfo("", **(_DEFAULTS | {"application_name": "windlass"} | given | more))
 
     def environment(self) -> dict[str, str]:
-        """The same for libpq's own programs."""
         given = conninfo_to_dict(self.url)
         known = ((option.keyword.decode(), option.envvar) for option in Conninfo.get_defaults())
         said = {

@@ -173,7 +173,7 @@ def claim(tx: Tx, want: Want) -> Claimed:
     [told] = tx.rows("claimed", picked=seqs)
     taken = rows.taken_from(told["taken"])
     if len(taken) > 1:
-        taken.sort(key=lambda each: place[each.seq])
+        taken.sort(key=lambda each: place[each[1]])
     leases = rows.leases_of(taken, worker=want.worker, now=tx.now, until=tx.now + lease)
     return Claimed(leases, next_due(tx, want.types))
 

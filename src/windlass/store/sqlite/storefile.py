@@ -61,13 +61,11 @@ class Turn:
         self.leave_door: Callable[[], None] = partial(fcntl.flock, self._door, fcntl.LOCK_UN)
 
     def take(self) -> None:
-        """Wait for our turn."""
         fcntl.flock(self._door, fcntl.LOCK_EX)
         fcntl.flock(self._turn, fcntl.LOCK_EX)
         self.leave_door()
 
     def take_within(self, seconds: float) -> bool:
-        """Wait for our turn, but not for ever; False if it did not come."""
         pause = threading.Event()
         for _ in range(max(1, round(seconds / _STEP_SECONDS))):
             if self.take_if_free():
@@ -93,7 +91,6 @@ class Turn:
                 os.ftruncate(self._turn, os.pwrite(self._turn, text, 0))
 
     def close(self) -> None:
-        """Let go of the files."""
         os.close(self._door)
         os.close(self._turn)
 
@@ -144,7 +141,6 @@ class OnlyProcess(AlwaysMine):
         return file
 
     def close(self) -> None:
-        """Let go of the lock with the last who holds it."""
         with self._guard:
             file, holders = self._held[self._path]
             if holders > 1:
@@ -543,6 +539,8 @@ def _set_aside(path: str, main: Identity, patience: float) -> None:
             # The writer of the earlier file may just have emptied and removed it.
             with contextlib.suppress(FileNotFoundError):
                 _set_one_aside(path, suffix)
+        # Before the lock file says that the log here is this file's.
+        beside.sync_folder(path)
 
 
 def _set_one_aside(path: str, suffix: str) -> None:
