@@ -18,7 +18,6 @@ from windlass.cli import (
     access,
     actions,
     dlq,
-    doctor,
     jobs,
     metrics,
     produce,
@@ -97,7 +96,7 @@ def cli(ctx: click.Context) -> None:
 for each in (
     *(*work.UP, *serve.COMMANDS, *work.COMMANDS, *produce.COMMANDS, *jobs.COMMANDS, *top.COMMANDS),
     *(*actions.COMMANDS, *dlq.COMMANDS, *settings.FLOW, *schedules.COMMANDS),
-    *(*settings.COMMANDS, *access.COMMANDS, *store.COMMANDS, *metrics.COMMANDS, *doctor.COMMANDS),
+    *(*settings.COMMANDS, *access.COMMANDS, *store.COMMANDS, *metrics.COMMANDS, *metrics.DOCTOR),
     *(*metrics.PLANNING, completion),
 ):
     cli.add_command(each)

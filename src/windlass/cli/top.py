@@ -324,17 +324,13 @@ def tail(types: tuple[str, ...], tenant: str | None, lasting: timedelta | None, 
     try:
         while clock.monotonic() < until:
             pause.wait(min(_EVERY, max(0.0, until - clock.monotonic())))
-            _show(here, following)
+            for event in following.look():
+                click.echo(_as_json(event) if here.json else _as_line(here, event))
+            sys.stdout.flush()
+            if following.flooded and not here.json:
+                click.echo("(more happens than is shown)", err=True)
     except KeyboardInterrupt:
         return
-
-
-def _show(here: Session, following: Tail) -> None:
-    for event in following.look():
-        click.echo(_as_json(event) if here.json else _as_line(here, event))
-    sys.stdout.flush()
-    if following.flooded and not here.json:
-        click.echo("(more happens than is shown)", err=True)
 
 
 def _as_json(event: Event) -> str:

@@ -19,12 +19,11 @@ import msgspec
 
 from windlass.clock import Clock, SystemClock, uuid7
 from windlass.errors import JobNotFound, Refused, StoreError, WrongState, must_be
-from windlass.loop import Loop
+from windlass.loop import Loop, Pace
 from windlass.ops.actions import Action, Count, Option, Verbs, Why, bulk_action
 from windlass.ops.jobs import JobVerbs
 from windlass.ops.search import WITHIN, count_within
 from windlass.ops.verdict import Cause, Finding, finding
-from windlass.pace import Pace
 from windlass.store.engine import Acted
 from windlass.store.jobs import Filter
 from windlass.store.operations import QUOTED, Carried, NewOperation, Operation, Reached, State

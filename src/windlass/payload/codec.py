@@ -42,10 +42,7 @@ class Signature:
         *,
         secret: Sequence[str] = (),
     ) -> None:
-        """Read the annotations; `names` are those that stand around the function, for annotations in text.
-
-        What stands in the `secret` fields is never shown in an error.
-        """
+        """`names` stand around the function, for annotations in text; `secret` fields are in no error."""
         hints = {
             parameter.name: _hint(function, parameter, job_type, names or {})
             for parameter in inspect.signature(function).parameters.values()

@@ -37,10 +37,7 @@ def validate(schema: Schema, payload: bytes, job_type: str) -> None:
 
 
 def validate_for(info: TypeInfo, payload: bytes) -> TypeInfo:
-    """The type as the newest live release knows it whose schema takes a payload.
-
-    If none does, InvalidPayload tells what the newest release of all has against it.
-    """
+    """The newest live release's type that takes a payload; else InvalidPayload, as the newest of all says."""
     try:
         validate(info.schema, payload, info.name)
     except InvalidPayload:

@@ -123,10 +123,7 @@ class Opening:
 
     @contextlib.contextmanager
     def instead(self, opened: Opened, url: str, clock: Clock) -> Iterator[None]:
-        """Use another store and clock for as long as the block lasts, then close it; for tests.
-
-        The URL is for an opening within the block, after a close or a fork: not the store of before.
-        """
+        """Use another store and clock for as long as the block lasts, then close it; for tests."""
         with self._lock:
             before, clock_before = (self.opened, self._url), self.clock
             self.opened, self._url = opened, url

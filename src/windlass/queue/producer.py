@@ -18,9 +18,9 @@ from windlass.checks import check_text, check_type
 from windlass.clock import uuid7
 from windlass.errors import InvalidPayload, JobNotFound, Refused, must_be
 from windlass.job import MAX_BATCH_NAME, NewJob, Shape, TypeInfo
+from windlass.loop import Pace
 from windlass.observe import names, tracing
 from windlass.observe.ledger import Ledger
-from windlass.pace import Pace
 from windlass.payload import Ring, encode, pack, parse, problem_of, quick, validate_for
 from windlass.payload.codec import check_size
 from windlass.payload.seal import SEAL, refuse_lookalikes
@@ -330,16 +330,14 @@ class Producer:
                 ledger.tick()
 
     def _prepare_guest(self, drafts: Sequence[NewJob]) -> tuple[Opened, list[TypeInfo], str]:
-        """Before jobs are stored in the caller's transaction: may they be, and what must the catalogue get?
-
-        That is given again until it is seen to be there: the transaction may never be committed.
-        """
+        """Before jobs are stored in a caller's transaction: may they be, and what does the catalogue lack?"""
         opened, now, revision = self._opening.get(), self._opening.monotonic(), self.registry.revision
         self._admission.check(drafts, opened, guest=True)
         if self._is_published(opened, now):
             return opened, [], ""
         infos, generation = self._infos(), opened.store.generation
         if not opened.store.registered(infos):
+            # Given again until it is seen to be there: the transaction may never be committed.
             return opened, infos, self._release()
         self._published = (opened, generation, revision, now + SEEN_SECONDS)
         return opened, [], ""

@@ -42,10 +42,7 @@ SIGNATURE = "X-Windlass-Signature"
 
 
 class Alarm:
-    """Looks every few seconds, keeps in the store which alerts hold, and notifies a webhook of changes.
-
-    Several servers look at the same store; one of them reports each change.
-    """
+    """Keeps in the store which alerts hold; of several servers, one notifies the webhook of each change."""
 
     def __init__(self, store: Store, *, clock: Clock | None = None, pause: float = _PAUSE_SECONDS) -> None:
         self._store = store

@@ -16,7 +16,7 @@ from windlass.errors import StoreError, UnknownType, WindlassError
 from windlass.observe import names
 from windlass.observe.ledger import Ledger
 from windlass.ops.actions import Need
-from windlass.server import actions, health, jobs, leases, operate, problems, produce, waiting
+from windlass.server import actions, health, leases, operate, problems, produce, waiting
 from windlass.server.call import Call, HungUp
 from windlass.server.connection import connection_of
 from windlass.server.dashboard import PAGES
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from windlass.server.parts import Parts
 
 # Each declares its routes when it is imported.
-__all__ = ["ROUTES", "actions", "health", "jobs", "leases", "operate", "produce", "waiting"]
+__all__ = ["ROUTES", "actions", "health", "leases", "operate", "produce", "waiting"]
 log = logging.getLogger("windlass.server")
 _LONGEST_PATH = 200
 _READS = ("GET", "HEAD")

@@ -214,10 +214,7 @@ class Call:
 
     @contextmanager
     def waiting(self, doing: Doing, wake: Callable[[], None]) -> Iterator[None]:
-        """It only waits within the block; `wake` is called when the caller hangs up or wants something else.
-
-        Then it goes on, however many others do: all it has to do is to answer.
-        """
+        """It only waits within the block; `wake` is called when the caller hangs up or sends more."""
         self.begin(doing)
         try:
             with self.connection.watched(wake):

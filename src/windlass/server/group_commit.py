@@ -101,10 +101,7 @@ class RequestGroups:
         )
 
     async def accept(self, make: Make, gone: Gone = lambda: False, weight: int = 1) -> Stored:
-        """Store what `make` drafts, all or none; comes back after the durable commit.
-
-        `make` runs where the store may be waited for.
-        """
+        """Store what `make` drafts on the thread, all or none; comes back after the durable commit."""
         self._loop = loop = asyncio.get_running_loop()
         post = _Post(make, gone, weight)
         self._open[post] = None

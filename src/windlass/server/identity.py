@@ -85,11 +85,7 @@ LOCAL = Identity(name="", roles=frozenset({Role.ADMIN}))
 
 
 class Keyring:
-    """The keys, and who comes with which.
-
-    As soon as there is one key, every caller needs one. Where keys are needed from the start (`always`)
-    every caller needs one; with `never` none does.
-    """
+    """The keys, and who comes with which. Once there is one, callers need one; or `always`, or `never`."""
 
     def __init__(self, store: Callable[[], Store], *, always: bool = False, never: bool = False) -> None:
         self._store = store

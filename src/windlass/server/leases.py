@@ -7,6 +7,7 @@ error, and nothing is written. Outcomes are decided as for our own workers, by w
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -35,7 +36,7 @@ from windlass.server.limits import Doing
 from windlass.server.problems import Problem
 from windlass.server.remote import belongs_to
 from windlass.server.routes import BATCH_LIMIT, Reply, route
-from windlass.server.schemas import NOTHING, ClaimForm, SettledDocument, lease_name, lease_span, split_lease
+from windlass.server.schemas import NOTHING, ClaimForm, SettledDocument, lease_span, split_lease
 from windlass.server.waiting import WaitingWorker
 from windlass.spans import LONGEST_DELAY
 from windlass.store.engine import Claimed, Settlement, Want
@@ -49,10 +50,7 @@ _ResultFor = Callable[[Keep], ends.Result]
 
 
 def settle(parts: Parts, lease: Lease, result_for: _ResultFor, app: str = "") -> ends.Outcome | None:
-    """What it amounts to; None if this lease was settled before, and nothing is written now.
-
-    `app` is the release of the program that ran it, as far as it says.
-    """
+    """The outcome; None if this lease was settled before. `app` is the release of the program that ran it."""
     store = parts.store
     now, job = store.now(), lease.job
     known = store.types().get(job.type)
@@ -260,7 +258,7 @@ def _documents(call: Call, leases: Sequence[Lease], catalogue: dict[str, TypeInf
 
     return [
         {
-            "lease": lease_name(lease.id, lease.token),
+            "lease": f"{lease.id}.{lease.token}",
             "until": lease.until,
             "timeout": timeout(lease.job.type),
             # As it is stored: a worker needs what people may not see.
@@ -362,7 +360,10 @@ async def extend(call: Call) -> Reply:
 async def beat(call: Call) -> Reply:
     """A worker is alive, and keeps these leases."""
     form = await call.body(forms.BeatForm)
-    return Reply(200, await call.run(_beaten, call, forms.worker_name(call.path["id"]), form))
+    name = call.path["id"]
+    if not re.fullmatch(forms.WORKER, name):
+        raise must_be("worker", name, "up to 64 letters, digits, _, . or -, a letter or digit first")
+    return Reply(200, await call.run(_beaten, call, name, form))
 
 
 def _beaten(call: Call, name: str, form: forms.BeatForm) -> dict[str, Any]:
@@ -394,9 +395,8 @@ def _beaten(call: Call, name: str, form: forms.BeatForm) -> dict[str, Any]:
 
 
 def _extended(lease: Lease) -> forms.ExtendedDocument:
-    return forms.ExtendedDocument(
-        lease=lease_name(lease.id, lease.token), until=lease.until, request=lease.job.request
-    )
+    name = f"{lease.id}.{lease.token}"
+    return forms.ExtendedDocument(lease=name, until=lease.until, request=lease.job.request)
 
 
 # --- shared -------------------------------------------------------------------------------------

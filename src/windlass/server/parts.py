@@ -140,10 +140,7 @@ class Parts:
     async def run_for(
         self, gone: Callable[[], bool], verb: Callable[..., T], /, *args: Any, **options: Any
     ) -> T:
-        """The same for a caller who may hang up: what has not begun by then never does.
-
-        Refused as soon as the store is known to be away.
-        """
+        """The same for a caller who may hang up, until the store is away: what has not begun never does."""
         given_up = False
         caller = Caller(lambda: not given_up and not gone(), self.config.patience)
 

@@ -47,10 +47,7 @@ class ProblemDocument(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Problem(Exception):
-    """A refusal on its way to the caller, who may try `again` after some seconds.
-
-    `facts` are further members of its document.
-    """
+    """A refusal; the caller may try `again` after some seconds. `facts` are more members of its document."""
 
     def __init__(
         self,

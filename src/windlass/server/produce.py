@@ -187,10 +187,7 @@ def _span(call: Call, forms: Sequence[JobForm]) -> AbstractContextManager[str | 
 
 
 def _over_rate(call: Call, forms: Sequence[JobForm]) -> Problem | None:
-    """Count jobs against the caller's rate. What is too much is refused, unless it may be a repeat.
-
-    A job without a key or an id is always a new one.
-    """
+    """Count jobs against a rate; too many are refused, unless all have keys or ids, as repeats do."""
     try:
         call.parts.rates.spend(call.identity, len(forms))
     except Problem as refusal:

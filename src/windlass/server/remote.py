@@ -117,10 +117,7 @@ class Remote:
 
     @asynccontextmanager
     async def turn(self, row: str, request: str | None, patience: float) -> AsyncIterator[bool]:
-        """Of claims that are one and the same request, one at a time: the next finds what the last one took.
-
-        Yields whether it is this one's turn, within `patience` seconds.
-        """
+        """Claims of one request, one at a time; whether this one got its turn within `patience` seconds."""
         if request is None:
             yield True
             return
@@ -136,10 +133,7 @@ class Remote:
                 lock.release()
 
     def may_repeat(self, lease: Lease) -> bool:
-        """Whether a lease of a lost answer may be sent once more.
-
-        A worker that died of its job and comes again under the same name looks like one that lost an answer.
-        """
+        """Whether to send it once more: a worker that died of its job looks like one that lost an answer."""
         with self._lock:
             times = self._repeated.get(lease.token, 0) + 1
             _put_last(self._repeated, lease.token, times)

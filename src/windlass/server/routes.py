@@ -125,10 +125,7 @@ def route(
     need: Need = Need.SEE,
     **more: Any,
 ) -> Callable[[A], A]:
-    """Declare a handler as what answers to `METHOD path`, below /api/v1 unless the path has a slash in front.
-
-    The handler's parameters behind the call are the query.
-    """
+    """Declare what answers to `METHOD path`, below /api/v1 unless /path; its parameters are the query."""
     method, path = line.split(" ")
     usual = {"whole": need in _WHOLE, "refuses": () if takes is None else _BODY_REFUSES}
 

@@ -31,11 +31,10 @@ from windlass.worker.children.process_tree import process_tags, resident
 from windlass.worker.claimer import Claimer
 from windlass.worker.heartbeat import Heartbeat
 from windlass.worker.memory import SHARE_OF_MACHINE, MemoryBudget, machine_memory
-from windlass.worker.other_releases import OtherReleases
 from windlass.worker.pool import PollTriggers, Pool
 from windlass.worker.run import Env, Run
 from windlass.worker.runner import Runner
-from windlass.worker.settler import Settler
+from windlass.worker.settler import OtherReleases, Settler
 from windlass.worker.shell import Shell
 from windlass.worker.timeouts import Leaks, Timeouts
 from windlass.worker.verifier import Verifier
@@ -82,7 +81,7 @@ class Parts:
             self.breaker_counts,
             ledger.follow,
             on_switch=self.triggers.switch,
-            each_minute=(self.releases.log, self.publish),
+            each_minute=(self.releases.report, self.publish),
         )
         self.settler = Settler(env, self.admission, self.breaker_counts, self.releases, self.triggers)
         self.guard, tags = Guard(), process_tags(config.tag)

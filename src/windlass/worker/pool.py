@@ -230,10 +230,7 @@ class Prefetch:
         average.seen = now
 
     def miss(self, now: float) -> None:
-        """Jobs that were claimed ahead have waited in vain: slots come free more slowly than runs are long.
-
-        A child that must be started first, or one long run among many short ones, is in no average.
-        """
+        """Jobs claimed ahead have waited in vain: a child that must be started is in no average."""
         if now - self._missed >= _MISS_SECONDS:
             self._share = max(_SMALLEST_SHARE, self._believed(now) / 2)
             self._missed = now

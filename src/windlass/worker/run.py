@@ -74,10 +74,7 @@ class Carrier(Protocol):
     """What carries a run out: a thread, the loop, a command."""
 
     def halt(self, run: Run) -> bool:
-        """Make the work end as soon as it can; any thread may ask, also when it has ended by itself.
-
-        False if that cannot be done just now: ask again in a moment.
-        """
+        """Make the work end, if it has not; from any thread. False if that must be asked again soon."""
 
 
 class Run:

@@ -245,10 +245,7 @@ class Runner:
     # --- decide and settle ---
 
     def finish(self, run: Run, result: Result, *, held: bool = False) -> bool:
-        """Decide what a result amounts to and have it written; False if that was done before.
-
-        `held`: the work goes on all the same.
-        """
+        """Decide what a result amounts to and have it written; False if done before. `held`: work goes on."""
         ended = run.close(result)
         if ended is None:
             return False

@@ -92,10 +92,7 @@ class _Hand:
         self.carried: Run | None = None
 
     def halt(self, run: Run) -> bool:
-        """Throw `Stopping` into the job, once; not into a command, whose own carrier ends it.
-
-        False if the thread is where an exception would leave a lock taken behind it.
-        """
+        """Throw `Stopping` into the job, once, not into a command; False where a lock would stay taken."""
         with self._lock:
             if self._run is not run or run.handler.kind != "thread" or run.in_child:
                 return True

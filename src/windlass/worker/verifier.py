@@ -70,10 +70,7 @@ class Verifier:
         return any(inspect.iscoroutinefunction(each.function) for each in self._checks.values())
 
     def tick(self) -> float | None:
-        """Make one check; at once again if there may be more.
-
-        One at a time: what waits behind a slow check here would be taken by another worker meanwhile.
-        """
+        """Make one check, at once again if there may be more: others may take what waits meanwhile."""
         self._hung = {name: asked for name, asked in self._hung.items() if asked.is_alive()}
         open_types = tuple(name for name in self._next if name not in self._hung)
         checks = self.store.take_checks(open_types, limit=1, again=_TAKEN_FOR) if open_types else []

@@ -67,10 +67,7 @@ class Job(NamedTuple):
 
 
 class Box:
-    """Memory that a worker shares with its watcher, readable whatever the worker does.
-
-    The worker notes which jobs run on which threads; behind the notes comes the dump of its stacks.
-    """
+    """Memory that a worker shares with its watcher: which jobs run on which threads, then the stacks."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd

@@ -149,10 +149,7 @@ class Worker:
     def run(
         self, beside: Callable[[], None] = lambda: None, may_go: Callable[[], bool] = lambda: True
     ) -> int:
-        """Start, and work until asked to stop; the process's exit code.
-
-        `beside` is called twice a second; `may_go` says whether a worker that has retired may leave yet.
-        """
+        """Work until asked to stop; the exit code. `may_go`: may one that has retired leave yet?"""
         self.start()
         while not (self._asked or (self._over() and may_go())):
             beside()
@@ -294,7 +291,7 @@ class Shutdown:
         parts.runner.coroutines.close(self.left())
         within(self.left(), parts.children.close, "children")
         parts.guard.close()
-        parts.releases.log(last=True)
+        parts.releases.report(last=True)
         within(min(self.left(), _TELLING_SECONDS), parts.ledger.tick, "ledger", "worker.uncounted")
         leave = partial(parts.env.store.leave, parts.membership.id)
         within(self.left(), leave, "leave", "worker.left_silently")
@@ -388,10 +385,7 @@ class Leftovers:
 
 
 def within(seconds: float, do: Callable[[], object], name: str, failed: str = "") -> bool:
-    """Do it on a daemon thread; False if it has not ended within these seconds, and goes on.
-
-    With `failed` an error of ours is logged under that name.
-    """
+    """Do it on a daemon thread, log errors of ours as `failed`; False if it goes on after these seconds."""
 
     def run() -> None:
         try:
@@ -419,10 +413,7 @@ def call_hooks(hooks: Hooks, coroutines: Coroutines, timeout: float | None = Non
 
 
 def call_hooks_safely(hooks: Hooks, coroutines: Coroutines, left: Callable[[], float]) -> None:
-    """Call each, whatever the others do: at a stop, one that fails must not keep the rest from tidying up.
-
-    `left` tells the seconds that there are yet: the loop may be blocked by a job for ever.
-    """
+    """Call each, although others fail, for so many seconds: a job may block the loop for ever."""
     for hook in hooks:
         try:
             call_hooks([hook], coroutines, left())

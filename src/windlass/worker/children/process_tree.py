@@ -218,10 +218,7 @@ _WORD = "oom_kill"
 
 
 def kills() -> int | None:
-    """How many processes the kernel has killed for lack of memory, in this control group or on this machine.
-
-    None where the system does not tell, such as on macOS.
-    """
+    """How many processes the kernel has killed for lack of memory; None where the system does not tell."""
     for line in itertools.chain.from_iterable(map(_lines, _sources())):
         name, _, value = line.partition(" ")
         if name == _WORD and value.strip().isdigit():
