@@ -5,7 +5,7 @@ ARGS ?=
 DEV := "$(PYTHON)" scripts/dev.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-fast check format shape words setup lock docs kill-run kill-commit schedule-run move-run two-hosts bad-company shutdown-matrix suspects churn growth at-size held-xmin
+.PHONY: help run test test-fast check format shape words setup lock docs proofs kill-run kill-commit schedule-run move-run two-hosts bad-company shutdown-matrix suspects churn growth at-size held-xmin
 .PHONY: power-cuts siege limit-storm unique-storm breaker-walk fairness server-kill foreign-workers contract bad-day
 .PHONY: bench bench-quick bench-pairs bench-self examples screenshots
 
@@ -41,6 +41,9 @@ lock: ## Write requirements-dev.txt anew; ARGS=--upgrade for the newest releases
 
 schedule-run: ## Kill four schedulers at random over the nights in which clocks change: does each fire time fire once?
 	@$(DEV) exec python scripts/schedule_run.py $(ARGS)
+
+proofs: ## Let TLC check the models of proofs/ and refute their broken twins, under ten minutes; ARGS="--quick Lease" for one
+	@$(DEV) exec python -m proofs.run $(ARGS)
 
 kill-run: ## Kill workers at random under load and count what was lost; ARGS=--postgres with its server failing, too
 	@$(DEV) exec python scripts/kill_run.py $(ARGS)

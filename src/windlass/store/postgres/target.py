@@ -113,10 +113,12 @@ class PostgresTarget:
     def open(self, move: str) -> None:
         self._run(lambda tx: self._unseal(tx, "move_filled", move))
 
-    def clear(self, move: str) -> None:
+    def clear(self, move: str, *, begun: bool) -> None:
+        """Throw away what was copied, and let everybody in. Refused if it was not `begun`, and is by now."""
+
         def clear(tx: PostgresTx) -> None:
             with tx.part():
-                self._unseal(tx, "move_cleared", move)
+                self._unseal(tx, "move_cleared" if begun else "move_cleared_unbegun", move)
                 tx.connection.execute(sql.SQL("truncate {}").format(sql.SQL(", ").join(map(_name, TABLES))))
 
         self._run(clear)

@@ -362,7 +362,6 @@ class StoreFile:
         return self
 
     def connect(self, kind: type[Connection] = Connection, *, cached: int = 256) -> Connection:
-        """Open a connection to the store's file, and to no other."""
         self.ensure()
         self.check_kept()
         main, generation = self._main, self.generation
@@ -374,7 +373,6 @@ class StoreFile:
         return connection
 
     def ensure(self) -> StoreFile:
-        """If the file was taken away, go on with the one that is at the path now."""
         if self.lost:
             with self._lock:
                 if self.lost:
