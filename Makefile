@@ -5,8 +5,8 @@ ARGS ?=
 DEV := "$(PYTHON)" scripts/dev.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-fast check format shape words setup lock docs kill-run kill-commit schedule-run move-run two-hosts bad-company shutdown-matrix suspects churn growth at-size held-xmin
-.PHONY: siege limit-storm unique-storm breaker-walk fairness server-kill foreign-workers contract bad-day
+.PHONY: help run test test-fast check format shape words setup lock docs proofs kill-run kill-commit schedule-run move-run two-hosts bad-company shutdown-matrix suspects churn growth at-size held-xmin
+.PHONY: power-cuts siege limit-storm unique-storm breaker-walk fairness server-kill foreign-workers contract bad-day
 .PHONY: bench bench-quick bench-pairs bench-self examples screenshots
 
 help: ## This list
@@ -42,11 +42,17 @@ lock: ## Write requirements-dev.txt anew; ARGS=--upgrade for the newest releases
 schedule-run: ## Kill four schedulers at random over the nights in which clocks change: does each fire time fire once?
 	@$(DEV) exec python scripts/schedule_run.py $(ARGS)
 
+proofs: ## Let TLC check the models of proofs/ and refute their broken twins, under ten minutes; ARGS="--quick Lease" for one
+	@$(DEV) exec python -m proofs.run $(ARGS)
+
 kill-run: ## Kill workers at random under load and count what was lost; ARGS=--postgres with its server failing, too
 	@$(DEV) exec python scripts/kill_run.py $(ARGS)
 
 kill-commit: ## Kill a worker 200 times between its handler's write and the commit; ARGS=--postgres
 	@$(DEV) exec python scripts/kill_commit.py $(ARGS)
+
+power-cuts: ## Cut the power at 10,000 points of a recording of SQLite's writes: is what was acknowledged there? Needs cc
+	@$(DEV) exec python scripts/power_cuts $(ARGS)
 
 two-hosts: ## Two hosts in network namespaces of their own (needs root) on one PostgreSQL: does any job run twice?
 	@$(DEV) exec python scripts/two_hosts.py $(ARGS)

@@ -21,7 +21,7 @@ from uuid import uuid4
 
 from windlass import Context, Queue, Retry
 from windlass.worker import run
-from windlass.worker.children.process_tree import TAG
+from windlass.worker.watch import TAG
 
 if os.environ.get("FLEET_SUSPECTS") == "off":
     # To see what it would be like without: no job is ever a suspect.

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import kill_app
 from kill_stores import Outage, Place
 
+from proofs import lives
 from windlass.job import Job, JobState
 
 
@@ -142,6 +143,8 @@ class Facts:
         over = [job.id for job in self._jobs.values() if job.attempts > job.max_attempts]
         over += [name for name, runs in self._runs.items() if len(runs) > kill_app.MAX_ATTEMPTS]
         self.promise("no job ran more often than max_attempts", held=not over, told=few(over))
+        strange = lives.strange(self._jobs.values())
+        self.promise("every life is one of the lease model's", held=not strange, told=few([*strange.items()]))
 
     def _check_kills(self) -> None:
         misses = [kill.pid for kill in self._kills if not kill.cut_off]

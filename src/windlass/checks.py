@@ -8,17 +8,9 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TypeGuard, TypeVar
 
+from windlass import job
 from windlass.duration import parse_duration
 from windlass.errors import InvalidPayload, InvalidValue, must_be
-from windlass.job import (
-    HIGHEST_PRIORITY,
-    LATEST_AT,
-    LONGEST_TIMEOUT,
-    MAX_APP_VERSION,
-    MAX_ATTEMPTS,
-    MAX_TYPE,
-    SHORTEST_TIMEOUT,
-)
 
 _Choice = TypeVar("_Choice", bound=str)
 _NAME = re.compile(r"[a-z][a-z0-9_.-]*")
@@ -61,7 +53,7 @@ class Problems:
             raise self.found[0] if len(self.found) == 1 else InvalidValues(self.found)
 
 
-def check_name(name: object, field: str, longest: int = MAX_TYPE) -> str:
+def check_name(name: object, field: str, longest: int = job.MAX_TYPE) -> str:
     """The name of a type, of what types share or of a schedule, or InvalidValue."""
     if isinstance(name, str) and len(name) <= longest and _NAME.fullmatch(name):
         return name
@@ -87,7 +79,7 @@ def storable(value: object) -> TypeGuard[str]:
 def check_timeout(value: object) -> timedelta:
     """How long a run may take, or InvalidValue."""
     timeout = parse_duration(value, "timeout")
-    if not SHORTEST_TIMEOUT <= timeout <= LONGEST_TIMEOUT:
+    if not job.SHORTEST_TIMEOUT <= timeout <= job.LONGEST_TIMEOUT:
         raise must_be("timeout", value, "between 1ms and 7d")
     return timeout
 
@@ -107,15 +99,15 @@ def check_moment(field: str, value: datetime) -> datetime:
         moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
     except OverflowError:
         moment = None
-    if moment is None or moment >= LATEST_AT:
-        raise must_be(field, value, f"a time between the years 1 and {LATEST_AT.year - 1} in UTC")
+    if moment is None or moment >= job.LATEST_AT:
+        raise must_be(field, value, f"a time between the years 1 and {job.LATEST_AT.year - 1} in UTC")
     return moment
 
 
 def check_app_version(value: object) -> str:
     """The release of an application as it is told, or InvalidValue."""
-    if not isinstance(value, str) or len(value) > MAX_APP_VERSION or not value.isprintable():
-        raise must_be("version", value, f"a text of up to {MAX_APP_VERSION} printable characters")
+    if not isinstance(value, str) or len(value) > job.MAX_APP_VERSION or not value.isprintable():
+        raise must_be("version", value, f"a text of up to {job.MAX_APP_VERSION} printable characters")
     return value
 
 
@@ -126,9 +118,9 @@ def check_whole(field: str, value: object, least: int, most: int) -> int:
     raise must_be(field, value, f"a whole number between {least} and {most}")
 
 
-check_priority = partial(check_whole, "priority", least=0, most=HIGHEST_PRIORITY)
-check_max_priority = partial(check_whole, "max_priority", least=0, most=HIGHEST_PRIORITY)
-check_max_attempts = partial(check_whole, "max_attempts", least=1, most=MAX_ATTEMPTS)
+check_priority = partial(check_whole, "priority", least=0, most=job.HIGHEST_PRIORITY)
+check_max_priority = partial(check_whole, "max_priority", least=0, most=job.HIGHEST_PRIORITY)
+check_max_attempts = partial(check_whole, "max_attempts", least=1, most=job.MAX_ATTEMPTS)
 
 
 def one_of(field: str, value: _Choice, allowed: tuple[_Choice, ...]) -> _Choice:

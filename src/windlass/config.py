@@ -300,10 +300,7 @@ def variable(name: str) -> str:
 
 
 def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
-    """WINDLASS_* variables that mean nothing to us.
-
-    They are not refused: a cluster sets WINDLASS_SERVICE_HOST and the like for a service of that name.
-    """
+    """Unknown WINDLASS_* variables; not refused, for a cluster sets WINDLASS_SERVICE_HOST and the like."""
     known = {variable(name) for name in OPTIONS} | _OTHER_VARIABLES
     variables = os.environ if environ is None else environ
     return sorted(name for name in variables if name.startswith(PREFIX) and name not in known)
@@ -316,7 +313,8 @@ def _effective(
     name: str, flags: Mapping[str, object], environ: Mapping[str, str], written: Mapping[str, object]
 ) -> Value:
     if name in flags:
-        return _read(Value(name, flags[name], Source.FLAG, _flag(name)))
+        option = _FLAGS.get(name, name.removeprefix(_WORKER).removeprefix(_SERVER)).replace("_", "-")
+        return _read(Value(name, flags[name], Source.FLAG, f"--{option}"))
     said = environ.get(variable(name))
     # For a service named windlass-server a cluster sets WINDLASS_SERVER_PORT to tcp://ADDRESS:PORT.
     if said and not (name == "server.port" and said.startswith(("tcp://", "udp://"))):
@@ -337,10 +335,6 @@ def _refuse(at: Value, value: object, allowed: str) -> NoReturn:
     """Name the option and the place where its value stands."""
     field = f"{at.name} ({at.where})" if at.where else at.name
     raise must_be(field, value, allowed) from None
-
-
-def _flag(name: str) -> str:
-    return "--" + _FLAGS.get(name, name.removeprefix(_WORKER).removeprefix(_SERVER)).replace("_", "-")
 
 
 def _read_file(path: Path) -> dict[str, object]:

@@ -67,20 +67,13 @@ def print_invoice(number: int) -> None:
 class Producer:
     """Keeps a modest trickle of demo jobs going, as long as they are wanted."""
 
-    def __init__(
-        self,
-        queue: Queue,
-        types: Collection[str],
-        *,
-        wanted: Callable[[], bool],
-        every: timedelta = timedelta(seconds=2),
-    ) -> None:
+    def __init__(self, queue: Queue, types: Collection[str], *, wanted: Callable[[], bool]) -> None:
         """`types`: what the worker runs; shell jobs may not be among them."""
         self._queue = queue
         self._types = types
         self._wanted = wanted
         self._sent = 0
-        self.loop = Loop("demo", self.tick, every=every, jitter=0.5)
+        self.loop = Loop("demo", self.tick, every=timedelta(seconds=2), jitter=0.5)
 
     def tick(self) -> None:
         """Enqueue the next job; the first ones show each kind once."""

@@ -1,4 +1,4 @@
-"""Run a part in the background, again and again: the only kind of thread that repeats itself."""
+"""Run a part in the background, again and again, or at a pace: the only thread that repeats itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import partial
 
 from windlass.clock import Clock, SystemClock
-from windlass.errors import StoreError, StoreUnavailable
+from windlass.errors import StoreError, StoreUnavailable, must_be
 
 log = logging.getLogger("windlass.loop")
 
@@ -61,10 +61,7 @@ class Loop:
         self.failed = 0
 
     def start(self, on_store_error: Callable[[str, StoreError], None] = lambda _, __: None) -> None:
-        """Begin to tick, on a thread that does not keep the process alive.
-
-        `on_store_error` is called for each tick that raised because the store did.
-        """
+        """Begin to tick on a daemon thread; `on_store_error` is called for each tick with a StoreError."""
         run = partial(self._run, on_store_error)
         self._thread = threading.Thread(target=run, name=f"windlass-{self.name}", daemon=True)
         self._thread.start()
@@ -165,3 +162,41 @@ def pause_after(failures: int, longest: float, *, first: float = _FIRST_PAUSE) -
 
 
 _MOST_DOUBLINGS = 10
+
+
+class Pace:
+    """Holds its caller back so that at most `rate` things happen per second; None: as fast as it goes."""
+
+    def __init__(self, rate: float | None, *, clock: Clock | None = None) -> None:
+        if rate is not None and not rate > 0:
+            raise must_be("rate", rate, "more than 0 per second")
+        self._rate = rate
+        self._clock = clock or SystemClock()
+        self._began = self._clock.monotonic()
+        self._count = 0
+        self._never = threading.Event()
+
+    @property
+    def step(self) -> int | None:
+        """How many to do between two waits, so that the pace looks even; None: any number."""
+        return None if self._rate is None else max(1, int(self._rate / _WAITS_PER_SECOND))
+
+    def passed(self, count: int) -> None:
+        """Say that `count` more have happened; returns when the next may."""
+        self.count(count)
+        ahead = self.ahead()
+        if ahead > 0:
+            self._never.wait(ahead)
+
+    def count(self, count: int) -> None:
+        """The same for those who wait in their own way."""
+        self._count += count
+
+    def ahead(self) -> float:
+        """By how many seconds the caller is faster than its pace."""
+        if self._rate is None:
+            return 0.0
+        return self._count / self._rate - (self._clock.monotonic() - self._began)
+
+
+_WAITS_PER_SECOND = 10

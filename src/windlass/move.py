@@ -99,7 +99,9 @@ def move(
     batch: int = _BATCH,
 ) -> Moved:
     """Move everything from a store to another, or go on with what was begun."""
-    mark = _marked(source, target) or _begin(source, target, fleet, running)
+    # Before the source's mark, see _clear.
+    there = target.mark()
+    mark = _marked(source, target, there) or _begin(source, target, there, fleet, running)
     if mark.state is State.CLOSING:
         wait(fleet, running, lambda words: step(Step(words)))
         source.change(mark.id, State.CLOSING, State.CLOSED)
@@ -120,24 +122,22 @@ def abort(source: Source, target: Target | None) -> None:
 
     Without the target that is safe as well: it stays sealed, and no run can go on filling it.
     """
+    # Before the source's mark, see _clear.
+    there = None if target is None else target.mark()
     mark = source.mark()
     if mark is not None and mark.state is State.MOVED:
         raise StoreMoved(source.place, mark.place)
-    there = _left(source, target)
-    if mark is None and there is None:
+    if mark is None and _left(source, there) is None:
         raise Refused(f"{source.place} is not being moved")
     if mark is not None:
         source.take_back(mark.id)
-    if target is not None and there is not None:
-        target.clear(there.id)
+    if target is not None:
+        _clear(source, target, there, taken_back=mark)
 
 
-# --- beginning ----------------------------------------------------------------------------------
-
-
-def _marked(source: Source, target: Target) -> Mark | None:
+def _marked(source: Source, target: Target, there: Mark | None) -> Mark | None:
     """The move that has begun, if one has; refused if it is another one."""
-    mark, there = source.mark(), target.mark()
+    mark = source.mark()
     if mark is None:
         return None
     if there is not None and there.id == mark.id:
@@ -148,15 +148,15 @@ def _marked(source: Source, target: Target) -> Mark | None:
         raise Refused(
             f"{source.place} is being moved to {mark.place}: go on with that, or --abort takes it back"
         )
-    _seal(source, target, mark)
+    _seal(source, target, there, mark)
     return mark
 
 
-def _begin(source: Source, target: Target, fleet: Ops, running: Running) -> Mark:
+def _begin(source: Source, target: Target, there: Mark | None, fleet: Ops, running: Running) -> Mark:
     """Seal both stores. The target first: if it cannot be filled, nobody was disturbed."""
     check(fleet, running)
     mark = Mark(id=str(uuid4()), state=State.CLOSING, place=target.place, began_at=SystemClock().micros())
-    _seal(source, target, mark)
+    _seal(source, target, there, mark)
     source.begin(mark)
     try:
         # Seen again behind the seal, where no worker can join any more.
@@ -167,15 +167,23 @@ def _begin(source: Source, target: Target, fleet: Ops, running: Running) -> Mark
     return mark
 
 
-def _seal(source: Source, target: Target, mark: Mark) -> None:
-    """Make the target ready to be filled, and by nobody else."""
-    if (left := _left(source, target)) is not None:
-        # Begun, or taken back, without one store's knowing of the other.
-        target.clear(left.id)
+def _seal(source: Source, target: Target, there: Mark | None, mark: Mark) -> None:
+    """Make the target ready to be filled by this move only."""
+    _clear(source, target, there)
     target.begin(msgspec.structs.replace(mark, state=State.FILLING, place=source.place))
 
 
-# --- copying ------------------------------------------------------------------------------------
+def _clear(source: Source, target: Target, there: Mark | None, taken_back: Mark | None = None) -> None:
+    """Clear what an earlier move has left in the target: begun, or taken back, in one of the stores only.
+
+    `there` was read before the source's mark. If rows had been copied by then, that move had begun in the
+    source; it is not there now, so it never comes to its end. If none had, it may only now begin in the
+    source: then it is cleared unless it has copied rows since (proofs/Move.tla).
+    """
+    left = _left(source, there)
+    if left is not None:
+        over = taken_back is not None and taken_back.id == left.id
+        target.clear(left.id, begun=over or bool(left.copied))
 
 
 def _copy(source: Source, target: Target, mark: Mark, step: Callable[[Step], None], batch: int) -> int:
@@ -221,9 +229,8 @@ def _batches(source: Source, table: str, copied: Mapping[str, Place], batch: int
         after = part.last
 
 
-def _left(source: Source, target: Target | None) -> Mark | None:
-    """What a move from this source has left in the target, if it was not carried to its end."""
-    there = target.mark() if target is not None else None
+def _left(source: Source, there: Mark | None) -> Mark | None:
+    """The target's mark, if a move from this source has left it there without coming to its end."""
     ours = there is not None and there.state is State.FILLING and there.place == source.place
     return there if ours else None
 

@@ -107,19 +107,9 @@ class Rejected(msgspec.Struct, frozen=True):
     message: str
 
 
-Result = (
-    Returned
-    | Raised
-    | Failed
-    | Crashed
-    | TimedOut
-    | Lost
-    | Interrupted
-    | Stopped
-    | Unstarted
-    | Overdue
-    | Rejected
-)
+# How a run ends; and what else may become of a claimed job.
+Ran = Returned | Raised | Failed | Crashed | TimedOut | Interrupted | Stopped
+Result = Ran | Lost | Unstarted | Overdue | Rejected
 
 
 # --- outcomes: what the attempt amounts to ------------------------------------------------------

@@ -12,17 +12,7 @@ from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 
-from windlass.checks import (
-    check_limit_key,
-    check_max_attempts,
-    check_max_priority,
-    check_priority,
-    check_timeout,
-    check_type,
-    check_whole,
-    one_of,
-    yes_or_no,
-)
+from windlass import checks
 from windlass.duration import Duration, parse_duration
 from windlass.errors import InvalidPayload, InvalidValue, must_be
 from windlass.job import (
@@ -171,8 +161,8 @@ class Registry:
         """Enter a handler; its name must be free."""
         known = self._handlers.setdefault(handler.name, handler)
         if known.function is not handler.function:
-            taken = f"is already registered by {_place(known.function)}"
-            problem = f"job type {handler.name!r} {taken}; pass name= to one of them"
+            place = f"{known.function.__module__}.{known.function.__qualname__}"
+            problem = f"job type {handler.name!r} is already registered by {place}; pass name= to one of them"
             raise InvalidValue(problem, field="name", value=handler.name, allowed="a name that is not taken")
         self._handlers[handler.name] = handler
         self.revision += 1
@@ -260,8 +250,8 @@ def make_handler(
     """A handler from a function and its options, all of them checked; `names` as for Signature."""
     _check_function(function)
     said: dict[str, Any] = {key: value for key, value in (options or {}).items() if value is not None}
-    name = check_type(said.pop("name", function.__name__))
-    version = check_whole("version", said.get("version", 1), 1, _HIGHEST_VERSION)
+    name = checks.check_type(said.pop("name", function.__name__))
+    version = checks.check_whole("version", said.get("version", 1), 1, _HIGHEST_VERSION)
     signature = Signature(function, name, names, secret=said.get("encrypt", ()))
     kind, origin = _kind(function, said.get("executor")), origin_of(function)
     if kind == "process" and origin is None:
@@ -279,18 +269,18 @@ def make_handler(
         cpu_time=_cpu_time(said.get("cpu_time"), kind),
         origin=origin,
         signature=signature,
-        timeout=check_timeout(said["timeout"]) if "timeout" in said else DEFAULT_TIMEOUT,
-        max_attempts=check_max_attempts(said.get("max_attempts", DEFAULT_MAX_ATTEMPTS)),
-        priority=check_priority(said.get("priority", DEFAULT_PRIORITY)),
+        timeout=checks.check_timeout(said["timeout"]) if "timeout" in said else DEFAULT_TIMEOUT,
+        max_attempts=checks.check_max_attempts(said.get("max_attempts", DEFAULT_MAX_ATTEMPTS)),
+        priority=checks.check_priority(said.get("priority", DEFAULT_PRIORITY)),
         policy=_policy(said),
         version=version,
-        when_unsure=one_of("when_unsure", said.get("when_unsure", "run"), ("run", "stop")),
+        when_unsure=checks.one_of("when_unsure", said.get("when_unsure", "run"), ("run", "stop")),
         upgrades=Upgrades(name, version),
         encrypt=signature.secret,
         limit=make_limit(*limits),
-        max_priority=check_max_priority(said["max_priority"]) if "max_priority" in said else None,
-        limit_key=check_limit_key(said["limit_key"]) if "limit_key" in said else None,
-        sensitive=yes_or_no("sensitive", said.get("sensitive")),
+        max_priority=checks.check_max_priority(said["max_priority"]) if "max_priority" in said else None,
+        limit_key=checks.check_limit_key(said["limit_key"]) if "limit_key" in said else None,
+        sensitive=checks.yes_or_no("sensitive", said.get("sensitive")),
         result=_keep(said.get("result")),
         verify=make_verify(
             said.get("verify"), said.get("sample"), said.get("verify_after"), signature.parameters
@@ -406,12 +396,8 @@ def _rules(rules: object) -> Rules:
     for kind, rule in rules.items():
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
             raise must_be("a key of rules", kind, "an exception class")
-        one_of(f"rules[{kind.__name__}]", rule, RULES)
+        checks.one_of(f"rules[{kind.__name__}]", rule, RULES)
     return MappingProxyType(dict(rules))
-
-
-def _place(function: Callable[..., Any]) -> str:
-    return f"{function.__module__}.{function.__qualname__}"
 
 
 _HIGHEST_VERSION = 2**31 - 1

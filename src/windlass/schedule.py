@@ -109,7 +109,7 @@ def read_timing(options: TimingOptions) -> Timing:
     timing = Timing(
         cron=None if cron is None else read_cron(cron),
         every=_between("every", every, SHORTEST, LONGEST, "between 1s and 366d, such as 15m"),
-        tz=_zone(tz),
+        tz="UTC" if tz is None else _zone(tz),
         catch_up=checks.one_of("catch_up", options.get("catch_up") or "last", CATCH_UPS),
         overlap=checks.one_of("overlap", options.get("overlap") or "skip", OVERLAPS),
         jitter=_between("jitter", options.get("jitter"), _NONE, LONGEST_JITTER, "of at most 1d, such as 30s")
@@ -133,9 +133,7 @@ def _between(
     return duration
 
 
-def _zone(name: str | None) -> str:
-    if name is None:
-        return "UTC"
+def _zone(name: object) -> str:
     if not isinstance(name, str):
         raise must_be("tz", name, "the name of a time zone, such as Europe/Berlin or UTC")
     zone_of(name)

@@ -11,25 +11,16 @@ import contextlib
 import math
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, TypeVar, cast
+from functools import partial
+from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
+from windlass import job
 from windlass.checks import Problems
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue, must_be
-from windlass.job import (
-    DEFAULT_MAX_ATTEMPTS,
-    DEFAULT_PRIORITY,
-    DEFAULT_TIMEOUT,
-    HIGHEST_PRIORITY,
-    LONGEST_TIMEOUT,
-    MAX_ATTEMPTS,
-    MAX_TENANT,
-    MAX_TYPE,
-    SHORTEST_TIMEOUT,
-)
 from windlass.policy import KINDS, MOST_AT_ONCE, MOST_JOBS, BreakerTerms, Limit, Rate, Retry, parse_rate
 
 # Whose limits hold for all jobs together, and for those that share a key.
@@ -50,7 +41,7 @@ def split(name: str) -> tuple[str | None, str]:
         return None, name
     for setting in PER_TYPE:
         job_type = name.removesuffix(f".{setting}")
-        if job_type != name and 0 < len(job_type) <= MAX_TYPE:
+        if job_type != name and 0 < len(job_type) <= job.MAX_TYPE:
             settable = _settable(job_type)
             if setting not in settable:
                 allowed = "one of " + ", ".join(f"{job_type}.{each}" for each in settable)
@@ -93,51 +84,32 @@ def parse(name: str, text: str) -> Any:
         raise must_be(name, text, error.allowed) from None
 
 
-def _whole(least: int, most: int) -> Callable[[str], int]:
-    def read_whole(text: str) -> int:
-        # So many digits at most: reading thousands of them is refused in other words.
-        if text.isdecimal() and len(text) <= _MOST_DIGITS and least <= int(text) <= most:
-            return int(text)
-        raise must_be("", text, f"a whole number between {least} and {most}")
-
-    return read_whole
-
-
-def _or_none(reader: Callable[[str], T]) -> Callable[[str], T | None]:
-    def read_or_none(text: str) -> T | None:
-        try:
-            return None if text == _NONE else reader(text)
-        except InvalidValue as error:
-            raise must_be("", text, f"{error.allowed}, or {_NONE}") from None
-
-    return read_or_none
-
-
-def _share(least: float, most: float, allowed: str) -> Callable[[str], float]:
-    def read_share(text: str) -> float:
-        if least <= (share := _number(text)) <= most:
-            return share
-        raise must_be("", text, allowed)
-
-    return read_share
-
-
-def _number(text: str) -> float:
-    """NaN, which is between no bounds, for what is no number."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
-
-
-def _time(least: timedelta, most: timedelta, allowed: str) -> Callable[[str], timedelta]:
-    def read_time(text: str) -> timedelta:
-        with contextlib.suppress(InvalidValue):
-            if least <= (found := parse_duration(text)) <= most:
+def _between(read: Callable[[str], Any], least: Any, most: Any, allowed: str) -> Callable[[str], Any]:
+    def checked(text: str) -> Any:
+        with contextlib.suppress(ValueError):
+            if least <= (found := read(text)) <= most:
                 return found
         raise must_be("", text, allowed)
 
-    return read_time
+    return checked
+
+
+def _digits(text: str) -> int:
+    # So many at most: reading thousands of them is refused in other words.
+    if text.isdecimal() and len(text) <= _MOST_DIGITS:
+        return int(text)
+    raise ValueError(text)
+
+
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    return _between(_digits, least, most, f"a whole number between {least} and {most}")
+
+
+def _or_none(reader: Callable[[str], T], text: str) -> T | None:
+    try:
+        return None if text == _NONE else reader(text)
+    except InvalidValue as error:
+        raise must_be("", text, f"{error.allowed}, or {_NONE}") from None
 
 
 def _webhook(text: str) -> str:
@@ -155,7 +127,7 @@ def _webhook(text: str) -> str:
 def _tenants(text: str) -> tuple[str, ...]:
     """Named one by one: a label for each of ten thousand tenants would be the end of any Prometheus."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
-    fit = all(0 < len(name) <= MAX_TENANT and name.isprintable() and name != _OTHERS for name in names)
+    fit = all(0 < len(name) <= job.MAX_TENANT and name.isprintable() and name != _OTHERS for name in names)
     if fit and len(names) <= _MOST_TENANTS:
         return names
     raise must_be(
@@ -170,20 +142,21 @@ def _kind(text: str) -> str:
 
 
 def _seconds(text: str) -> float:
-    return _DELAY(text).total_seconds()
+    return float(_DELAY(text).total_seconds())
 
 
 def _delays(text: str) -> tuple[float, ...]:
     return tuple(_seconds(part.strip()) for part in text.split(","))
 
 
+_time, _share = partial(_between, parse_duration), partial(_between, float)
 _STANDARD = Retry()
 _BREAKER = BreakerTerms()
-_AT_ONCE = _or_none(_whole(1, MOST_AT_ONCE))
+_AT_ONCE = partial(_or_none, _whole(1, MOST_AT_ONCE))
 _DEPTH = _whole(1, _DEEPEST)
 _DELAY = _time(timedelta(0), timedelta(days=30), "a duration such as 30s or 5m, up to 30d")
 _MOMENTS = _time(timedelta(seconds=1), timedelta(days=1), "a duration between 1s and 1d")
-_TIMEOUT = _time(SHORTEST_TIMEOUT, LONGEST_TIMEOUT, "a duration such as 30s or 10m, up to 7d")
+_TIMEOUT = _time(job.SHORTEST_TIMEOUT, job.LONGEST_TIMEOUT, "a duration such as 30s or 10m, up to 7d")
 _KEEP = _time(timedelta(0), timedelta(days=3650), "a duration such as 7d, up to 3650d")
 # Processes say each minute that they are there.
 _KEEP_SCHEMAS = _time(timedelta(minutes=3), timedelta(days=7), "a duration between 3m and 7d")
@@ -192,8 +165,8 @@ _LOW_SHARE = _share(0.0, 0.5, "a share between 0 and 0.5 such as 0.1")
 
 # Every setting: its default, and how it is read.
 _SETTINGS: dict[str, tuple[Any, Callable[[str], Any]]] = {
-    "max_attempts": (DEFAULT_MAX_ATTEMPTS, _whole(1, MAX_ATTEMPTS)),
-    "timeout": (DEFAULT_TIMEOUT, _TIMEOUT),
+    "max_attempts": (job.DEFAULT_MAX_ATTEMPTS, _whole(1, job.MAX_ATTEMPTS)),
+    "timeout": (job.DEFAULT_TIMEOUT, _TIMEOUT),
     "retry.kind": (_STANDARD.kind, _kind),
     "retry.base": (_STANDARD.base, _seconds),
     "retry.cap": (_STANDARD.cap, _seconds),
@@ -201,12 +174,12 @@ _SETTINGS: dict[str, tuple[Any, Callable[[str], Any]]] = {
     "retry.delays": (_STANDARD.delays, _delays),
     "concurrency": (None, _AT_ONCE),
     "tenant_concurrency": (None, _AT_ONCE),
-    "rate": (None, _or_none(parse_rate)),
+    "rate": (None, partial(_or_none, parse_rate)),
     "burst": (None, _AT_ONCE),
     "soft_depth": (100_000, _DEPTH),
     "hard_depth": (500_000, _DEPTH),
-    "max_priority": (HIGHEST_PRIORITY, _whole(0, HIGHEST_PRIORITY)),
-    "breaker.share": (_BREAKER.share, _or_none(_FAILED_SHARE)),
+    "max_priority": (job.HIGHEST_PRIORITY, _whole(0, job.HIGHEST_PRIORITY)),
+    "breaker.share": (_BREAKER.share, partial(_or_none, _FAILED_SHARE)),
     "breaker.jobs": (_BREAKER.jobs, _whole(1, MOST_JOBS)),
     "breaker.window": (_BREAKER.window, _MOMENTS),
     "breaker.probe": (_BREAKER.probe, _MOMENTS),
@@ -214,13 +187,13 @@ _SETTINGS: dict[str, tuple[Any, Callable[[str], Any]]] = {
     "keep_ended": (timedelta(days=7), _KEEP),
     "keep_dead": (timedelta(days=30), _KEEP),
     "keep_schemas": (timedelta(minutes=10), _KEEP_SCHEMAS),
-    "schedules.orphan_after": (timedelta(minutes=10), _or_none(_KEEP)),
-    "alerts.webhook": (None, _or_none(_webhook)),
+    "schedules.orphan_after": (timedelta(minutes=10), partial(_or_none, _KEEP)),
+    "alerts.webhook": (None, partial(_or_none, _webhook)),
     "autoscale.target": (timedelta(minutes=1), _MOMENTS),
     "autoscale.least": (1, _whole(0, _MOST_WORKERS)),
     "autoscale.most": (100, _whole(1, _MOST_WORKERS)),
     "autoscale.cooldown": (timedelta(minutes=5), _MOMENTS),
-    TENANTS: (None, _or_none(_tenants)),
+    TENANTS: (None, partial(_or_none, _tenants)),
 }
 DEFAULTS = {name: default for name, (default, _) in _SETTINGS.items()}
 PER_TYPE = tuple(name for name in DEFAULTS if not name.startswith(_ABOUT_ALL))
@@ -248,40 +221,36 @@ class TypePolicy(msgspec.Struct, frozen=True, kw_only=True):
     max_age: timedelta | None
 
 
+class _Value(Generic[T]):
+    """What holds for one setting."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, settings: Settings, _: type) -> T:
+        found: T = settings.value(self._name)
+        return found
+
+
 class Settings(msgspec.Struct, frozen=True):
     """What operators have set, read and checked; `problems` names what could not be read and is not used."""
 
     values: dict[str, Any]
     problems: tuple[str, ...] = ()
 
-    @property
-    def keep_ended(self) -> timedelta:
-        """How long completed, cancelled and discarded jobs are kept."""
-        return cast(timedelta, self.value("keep_ended"))
-
-    @property
-    def keep_dead(self) -> timedelta:
-        """How long dead jobs are kept."""
-        return cast(timedelta, self.value("keep_dead"))
-
-    @property
-    def keep_schemas(self) -> timedelta:
-        """How long a release's schemas stay in the catalogue after the last of its processes was seen."""
-        return cast(timedelta, self.value("keep_schemas"))
-
-    @property
-    def orphan_after(self) -> timedelta | None:
-        """How long no worker must have had a schedule's function, or declared it, before it fires no more.
-
-        None: a schedule whose function is gone goes on; what code declares no more ends with `keep_schemas`.
-        """
-        return cast(timedelta | None, self.value("schedules.orphan_after"))
+    # How long completed, cancelled and discarded jobs are kept; dead ones; and a release's schemas in the
+    # catalogue after the last of its processes was seen.
+    keep_ended = _Value[timedelta]("keep_ended")
+    keep_dead = _Value[timedelta]("keep_dead")
+    keep_schemas = _Value[timedelta]("keep_schemas")
+    # How long no worker must have had a schedule's function, or declared it, before it fires no more. None: a
+    # schedule whose function is gone goes on; what code declares no more ends with `keep_schemas`.
+    orphan_after = _Value[timedelta | None]("schedules.orphan_after")
+    # Which share of the jobs that a worker starts are of the lowest priority that waits.
+    low_share = _Value[float]("low_share")
 
     def of_type(self, job_type: str, options: Mapping[str, Any]) -> TypePolicy:
-        """Which policy holds for a type whose code says these options, as the catalogue has them.
-
-        Workers, servers, producers, schedules and what operators are shown all ask here.
-        """
+        """Which policy holds for a type whose code says these options, as the catalogue has them."""
         said = {name: options[name] for name in options.get("said", ()) if name in options}
         run = Effective(
             max_attempts=self._choose(job_type, "max_attempts", said.get("max_attempts")),
@@ -290,7 +259,7 @@ class Settings(msgspec.Struct, frozen=True):
         )
         return TypePolicy(
             run=run,
-            priority=options.get("priority", DEFAULT_PRIORITY),
+            priority=options.get("priority", job.DEFAULT_PRIORITY),
             max_priority=self._choose(job_type, "max_priority", options.get("max_priority")),
             max_age=_span(options.get("max_age")),
         )
@@ -309,11 +278,6 @@ class Settings(msgspec.Struct, frozen=True):
             rate=rate,
             per_tenant=self._choose(name, "tenant_concurrency", said.per_tenant, general=general),
         )
-
-    @property
-    def low_share(self) -> float:
-        """Which share of the jobs that a worker starts are of the lowest priority that waits."""
-        return float(self.value("low_share"))
 
     def soft_depth(self, job_type: str) -> int:
         """How many jobs of a type, or of all (`*`), may wait before it is worth a warning."""

@@ -23,14 +23,12 @@ def parse_size(value: object, field: str = "size") -> int:
     raise must_be(field, value, ALLOWED)
 
 
-def told_size(size: int) -> str:
+def size_text(size: int) -> str:
     """A size for people."""
-    for unit, factor in _TOLD:
-        if size >= factor:
-            return f"{size / factor:.3g} {unit}"
-    return f"{size} bytes"
+    power = min(max(size.bit_length() - 1, 0) // 10, len(_SHOWN) - 1)
+    return f"{size / 1024**power:.1f}".removesuffix(".0") + f" {_SHOWN[power]}"
 
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_TOLD = (("TB", 2**40), ("GB", 2**30), ("MB", 2**20), ("KB", 2**10))
+_SHOWN = ("B", "KB", "MB", "GB", "TB")
 _WORDS = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?) ?(?P<unit>[KMGT])?(?:I?B)?")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -38,26 +38,15 @@ class Smoked(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
-def smoke(
-    queue: Queue,
-    types: Sequence[str],
-    *,
-    within: timedelta,
-    told: Callable[[Smoked], None] = lambda _: None,
-) -> list[Smoked]:
-    """Run the sample job of each type; all of them within that time. Whatever fails is tidied up.
-
-    A sample is tried once: a retry that helps would hide what was wrong.
-    """
+def smoke(queue: Queue, types: Sequence[str], *, within: timedelta) -> list[Smoked]:
+    """Run the sample job of each type; all of them within that time. Whatever fails is tidied up."""
     until = _CLOCK.monotonic() + within.total_seconds()
     known = queue.front.types()
     begun = {name: _begin(queue, name, _sample(queue, name, known)) for name in types}
-    done: list[Smoked] = []
-    for name, handle in begun.items():
-        one = handle if isinstance(handle, Smoked) else _follow(queue, name, handle, until)
-        told(one)
-        done.append(one)
-    return done
+    return [
+        handle if isinstance(handle, Smoked) else _follow(queue, name, handle, until)
+        for name, handle in begun.items()
+    ]
 
 
 def with_samples(queue: Queue) -> list[str]:
@@ -79,6 +68,7 @@ def _begin(queue: Queue, name: str, sample: Mapping[str, Any] | None) -> JobHand
     if sample is None:
         return Smoked(type=name, outcome="no_sample", ok=False, detail="@queue.job(smoke={...}) gives one")
     try:
+        # A retry that helps would hide what was wrong.
         return queue.enqueue(name, sample, max_attempts=1)
     except WindlassError as error:
         return Smoked(type=name, outcome="refused", ok=False, detail=str(error))

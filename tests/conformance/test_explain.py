@@ -455,4 +455,4 @@ def test_a_job_that_dies_again_after_three_replays_is_seen_without_a_sample(
 
 
 def alerts_of(store: Store) -> set[str]:
-    return {each.alert.name for each in Ops(store).alerts().alerts}
+    return {each.name for each in Ops(store).alerts().alerts}

@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.conformance.moves import (
@@ -40,14 +41,14 @@ from tests.conformance.scene import (
 from windlass import connect
 from windlass.errors import InvalidValue, Refused, StoreError, StoreMoved, StoreUnavailable
 from windlass.job import JobState, NewJob, TypeInfo
-from windlass.move import Running, Step, abort
+from windlass.move import Running, Step, abort, move
 from windlass.ops import Ops
 from windlass.schedule import NewSchedule, Timing
 from windlass.store.chains import NewBatch
 from windlass.store.engine import Settlement
 from windlass.store.fleet import Vitals
 from windlass.store.jobs import Filter
-from windlass.store.moving import State
+from windlass.store.moving import Mark, State
 from windlass.store.running import Said
 from windlass.store.store import Store
 
@@ -366,6 +367,42 @@ def test_what_is_over_cannot_be_taken_back(source: str, target: str) -> None:
     moving(source, target)
     with pytest.raises(StoreMoved):
         take_back(source, target)
+
+
+@pytest.mark.parametrize("second", ["move", "abort"])
+def test_a_process_that_was_held_up_does_not_clear_what_another_one_has_copied(
+    source: str, target: str, second: str
+) -> None:
+    """Found by proofs/Move.tla: the source had moved by then, and its jobs were gone from the target."""
+
+    class Over(Cut):
+        def call(self, verb: Callable[..., Any], *args: Any) -> Any:
+            answer = verb(*args)
+            if mark(source) == State.MOVED:
+                raise Killed
+            return answer
+
+    with closing(connect.source(source)) as one, closing(connect.target(target)) as other:
+        first = Mark(id="first", state=State.CLOSING, place=other.place, began_at=1)
+        other.begin(msgspec.structs.replace(first, state=State.FILLING, place=one.place))
+
+        class HeldUp:
+            """The target as the second process sees it, held up before it clears what is left."""
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(other, name)
+
+            def clear(self, move: str, **options: Any) -> None:
+                one.begin(first)
+                with pytest.raises(Killed):
+                    moving(source, target, around=Over(0, done=True).around)
+                other.clear(move, **options)
+
+        held_up: Any = HeldUp()
+        with closing(connect.open(source)) as opened, pytest.raises(Refused, match="not being filled"):
+            abort(one, held_up) if second == "abort" else move(one, held_up, Ops(opened.store))
+    moving(source, target)
+    assert story(target) == story(source)
 
 
 def test_nothing_to_take_back_is_said(source: str, target: str) -> None:

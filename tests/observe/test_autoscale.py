@@ -59,7 +59,7 @@ def test_a_spike_is_seen_at_once_and_forgotten_after_the_cool_down(tmp_path: Pat
 
 def test_a_long_cool_down_is_looked_at_by_the_hour(tmp_path: Path) -> None:
     with staged(tmp_path) as stage:
-        stage.ops.set_setting("autoscale.cooldown", "3h")
+        stage.ops.set_settings({"autoscale.cooldown": "3h"})
         _a_load(stage)
         stage.minutes(1)
         stage.work(100, ran=30.0)

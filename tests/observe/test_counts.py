@@ -79,7 +79,7 @@ class Story:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        self.stage.ops.set_setting("metrics.tenants", ", ".join(NAMED))
+        self.stage.ops.set_settings({"metrics.tenants": ", ".join(NAMED)})
         self.stage.follow()
         # Snoozes are forgotten with a replay, and what is given back leaves no trace.
         self.done: Counter[tuple[str, str]] = Counter()

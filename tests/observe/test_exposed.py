@@ -160,7 +160,7 @@ def test_tenants_are_labels_only_where_operators_name_them(tmp_path: Path) -> No
         stage.work(1)
         stage.look()
         assert not {metric.name for metric in TENANTS} & set(parsed(stage.ops.scrape()))
-        stage.ops.set_setting("metrics.tenants", "acme")
+        stage.ops.set_settings({"metrics.tenants": "acme"})
         stage.follow()
         stage.work(4)
         stage.look()
@@ -178,7 +178,7 @@ def test_tenants_are_labels_only_where_operators_name_them(tmp_path: Path) -> No
 )
 def test_what_is_no_list_of_tenants_is_refused(text: str, tmp_path: Path) -> None:
     with staged(tmp_path) as stage, pytest.raises(InvalidValue, match=r"metrics\.tenants"):
-        stage.ops.set_setting("metrics.tenants", text)
+        stage.ops.set_settings({"metrics.tenants": text})
 
 
 def test_a_bad_release_is_seen_beside_a_good_one(tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_classes_of_errors_are_bounded_whatever_a_handler_makes_up(tmp_path: Pat
 
 def test_restarts_are_told_by_worker_and_forgotten_with_it(tmp_path: Path) -> None:
     with staged(tmp_path) as stage:
-        stage.ledger.count(names.restarted("web-1/2"), 3)
+        stage.ledger.count(names.RESTARTED + "web-1/2", 3)
         stage.look()
         name = "windlass_worker_place_restarts_total"
         assert parsed(stage.ops.scrape())[name] == [({"worker": "web-1/2"}, 3.0)]

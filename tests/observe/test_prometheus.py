@@ -26,7 +26,7 @@ NOW = timedelta(0)
 def test_promtool_takes_the_rule_file_and_the_scrape(tmp_path: Path) -> None:
     assert f"{len(ALERTS)} rules found" in promtool("check", "rules", RULES)
     with staged(tmp_path) as stage:
-        stage.ops.set_setting("metrics.tenants", "acme")
+        stage.ops.set_settings({"metrics.tenants": "acme"})
         stage.enqueue(5)
         stage.enqueue(1, type='od"d')
         stage.work(2)

@@ -232,7 +232,8 @@ def test_what_an_operator_asks_for_is_done_once_though_every_first_answer_is_los
         assert client.cancel(jobs[2]).state is JobState.CANCELLED
         assert (server.seen, server.mishaps) == (12, ["lost", ""])
         # Many jobs are one operation, however often it is asked for.
-        done = ops.bulk("bury", Filter(ids=(jobs[3],), states=(JobState.PENDING,)))
+        begun = ops.operations.start("bury", Filter(ids=(jobs[3],), states=(JobState.PENDING,)))
+        done = ops.operations.follow(begun.id).reached
         assert (done.done, done.refused) == (1, 0)
         # Another request is another: it is refused, as by the store itself.
         with pytest.raises(WrongState):

@@ -321,8 +321,8 @@ def test_pauses_and_limits_hold_for_remote_workers(store_url: str) -> None:
 
 
 def test_failures_of_remote_workers_open_the_breaker(house: House, api: httpx2.Client) -> None:
-    house.ops.set_setting("add.breaker.share", "0.5")
-    house.ops.set_setting("add.breaker.jobs", "5")
+    house.ops.set_settings({"add.breaker.share": "0.5"})
+    house.ops.set_settings({"add.breaker.jobs": "5"})
     for n in range(10):
         house.queue.enqueue("add", {"a": n})
     for lease in claim(api, limit=10):
@@ -386,7 +386,7 @@ def test_a_job_that_is_too_old_is_given_to_nobody(store_url: str) -> None:
 def test_the_lowest_priority_has_its_share(store_url: str) -> None:
     with shop(store_url) as queue:
         queue.publish()
-        Ops(queue.store, by="test").set_setting("low_share", "0.5")
+        Ops(queue.store, by="test").set_settings({"low_share": "0.5"})
         for priority in (9, 9, 9, 9, 0, 0, 0, 0):
             queue.enqueue("add", {"a": 1}, priority=priority)
         with serving(queue) as house:

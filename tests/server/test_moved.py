@@ -22,12 +22,12 @@ def test_keys_and_the_audit_log_move_and_go_on(tmp_path: Path) -> None:
             ops.create_key(
                 KeyWish(name="billing", roles=("producer",), types=("add",), tenant="acme", rate=2.5)
             )
-            ops.set_setting("timeout", "10m", why="slow\tdisks\n")
+            ops.set_settings({"timeout": "10m"}, why="slow\tdisks\n")
             keys, log = ops.keys(), ops.audit()
             with closing(connect.source(source)) as one, closing(connect.target(target)) as other:
                 move(one, other, ops)
         with closing(connect.open(target)) as after:
             ops = Ops(after.store, by="bob")
             assert (ops.keys(), ops.audit()) == (keys, log)
-            ops.set_setting("timeout", "20m")
+            ops.set_settings({"timeout": "20m"})
             assert [entry.who for entry in ops.audit().entries] == ["bob", "ann", "ann"]

@@ -307,7 +307,7 @@ def test_a_webhook_is_told_once_when_an_alert_begins_and_when_it_is_over(
 ) -> None:
     monkeypatch.setenv("WINDLASS_ALERTS_SECRET", "s3cret")
     with staged(tmp_path) as stage:
-        stage.ops.set_setting("alerts.webhook", receiver.url)
+        stage.ops.set_settings({"alerts.webhook": receiver.url})
         first, second = an_alarm(stage), an_alarm(stage)
         stage.enqueue(1)
         stage.work(1, DEAD)
@@ -332,7 +332,7 @@ def test_a_condition_must_last_before_anybody_is_told_and_a_silent_webhook_is_to
     tmp_path: Path, receiver: Receiver
 ) -> None:
     with staged(tmp_path) as stage:
-        stage.ops.set_setting("alerts.webhook", receiver.url)
+        stage.ops.set_settings({"alerts.webhook": receiver.url})
         stage.enqueue(1, type="orphaned")
         stage.look()
         alarm = an_alarm(stage)
@@ -350,7 +350,7 @@ def test_a_condition_must_last_before_anybody_is_told_and_a_silent_webhook_is_to
 
 def test_nobody_is_sent_elsewhere_by_a_redirect(tmp_path: Path, receiver: Receiver) -> None:
     with staged(tmp_path) as stage:
-        stage.ops.set_setting("alerts.webhook", receiver.url)
+        stage.ops.set_settings({"alerts.webhook": receiver.url})
         stage.enqueue(1)
         stage.work(1, DEAD)
         stage.look()
@@ -371,7 +371,7 @@ def test_a_webhook_that_answers_nonsense_is_told_later(tmp_path: Path, receiver:
         stage.enqueue(1)
         stage.work(1, DEAD)
         stage.look()
-        stage.ops.set_setting("alerts.webhook", f"http://127.0.0.1:{nonsense.getsockname()[1]}/")
+        stage.ops.set_settings({"alerts.webhook": f"http://127.0.0.1:{nonsense.getsockname()[1]}/"})
 
         def answer() -> None:
             for _ in range(3):
@@ -381,7 +381,7 @@ def test_a_webhook_that_answers_nonsense_is_told_later(tmp_path: Path, receiver:
 
         with in_thread(answer):
             an_alarm(stage).tick()
-        stage.ops.set_setting("alerts.webhook", receiver.url)
+        stage.ops.set_settings({"alerts.webhook": receiver.url})
         an_alarm(stage).tick()
         assert states(receiver) == [("WindlassDeadLetters", "firing")]
 
@@ -392,7 +392,7 @@ def test_a_webhook_that_drips_its_answer_is_cut_off_and_holds_up_nothing(
     monkeypatch.setattr("windlass.server.alarm._PATIENCE_SECONDS", 0.2)
     with staged(tmp_path) as stage, socket.create_server(("127.0.0.1", 0)) as slow:
         _two_alerts(stage)
-        stage.ops.set_setting("alerts.webhook", f"http://127.0.0.1:{slow.getsockname()[1]}/")
+        stage.ops.set_settings({"alerts.webhook": f"http://127.0.0.1:{slow.getsockname()[1]}/"})
         asked: list[int] = []
         pause = threading.Event()
 
@@ -414,7 +414,7 @@ def test_a_webhook_that_drips_its_answer_is_cut_off_and_holds_up_nothing(
 def test_one_message_that_is_refused_does_not_keep_others_back(tmp_path: Path, receiver: Receiver) -> None:
     with staged(tmp_path) as stage:
         _two_alerts(stage)
-        stage.ops.set_setting("alerts.webhook", receiver.url)
+        stage.ops.set_settings({"alerts.webhook": receiver.url})
         receiver.answer = 400
         alarm = an_alarm(stage)
         alarm.tick()
@@ -431,10 +431,10 @@ def test_a_server_that_is_killed_while_it_tells_is_followed_by_another(
         stage.enqueue(1)
         stage.work(1, DEAD)
         stage.look()
-        stage.ops.set_setting("alerts.webhook", receiver.url)
+        stage.ops.set_settings({"alerts.webhook": receiver.url})
         [held] = stage.ops.alerts().alerts
-        stage.store.notice({(held.alert.name, labels_text(held.labels)): 1.0})
-        assert stage.store.may_tell(held.alert.name, labels_text(held.labels), fires=True)
+        stage.store.notice({(held.name, labels_text(held.labels)): 1.0})
+        assert stage.store.may_tell(held.name, labels_text(held.labels), fires=True)
         # Killed here.
         an_alarm(stage).tick()
         assert receiver.asked == 0
@@ -447,7 +447,7 @@ def test_an_alert_that_ends_while_there_is_no_webhook_begins_anew(tmp_path: Path
     with staged(tmp_path) as stage:
         alarm = an_alarm(stage)
         for webhook in (receiver.url, "none", receiver.url):
-            stage.ops.set_setting("alerts.webhook", webhook)
+            stage.ops.set_settings({"alerts.webhook": webhook})
             if webhook == "none":
                 [job] = stage.ops.find(stage.dead).jobs
                 stage.store.discard(job.id)
@@ -465,14 +465,14 @@ def test_an_alert_that_ends_while_there_is_no_webhook_begins_anew(tmp_path: Path
 )
 def test_what_is_no_webhook_is_refused(url: str, tmp_path: Path) -> None:
     with staged(tmp_path) as stage, pytest.raises(InvalidValue, match=r"alerts\.webhook"):
-        stage.ops.set_setting("alerts.webhook", url)
+        stage.ops.set_settings({"alerts.webhook": url})
 
 
 def test_a_store_that_is_away_is_told_of_without_it(
     tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with staged(tmp_path) as stage:
-        stage.ops.set_setting("alerts.webhook", receiver.url)
+        stage.ops.set_settings({"alerts.webhook": receiver.url})
         stage.look()
         alarm = an_alarm(stage)
         alarm.tick()
@@ -500,6 +500,6 @@ def test_without_a_webhook_alerts_are_kept_all_the_same(tmp_path: Path) -> None:
         stage.clock.advance(15)
         report = stage.ops.alerts()
         assert report.watched
-        assert [each.alert.name for each in report.firing] == ["WindlassDeadLetters"]
+        assert [each.name for each in report.firing] == ["WindlassDeadLetters"]
         assert report.now is not None
         assert report.now - report.firing[0].since == timedelta(seconds=15)

@@ -15,7 +15,7 @@ from windlass import connect
 from windlass.cli.main import run
 from windlass.ops import Ops
 from windlass.ops.remote import verbs_on
-from windlass.ops.tail import Tail, listed_now
+from windlass.ops.tail import Tail
 from windlass.store.jobs import Filter
 
 
@@ -53,7 +53,7 @@ def test_the_person_on_call_is_answered(house: House, api: httpx2.Client) -> Non
 def test_a_tail_follows_a_server_as_it_follows_a_store(house: House) -> None:
     opened = connect.open(house.url)
     try:
-        tail = Tail(verbs_on(opened.front), Filter(), running=listed_now)
+        tail = Tail(verbs_on(opened.front), Filter())
         house.queue.enqueue("add", {"a": 1}, key="one")
         house.queue.enqueue("poison", {"n": 1}, key="two")
         assert [event.what for event in tail.look()] == ["enqueued", "enqueued"]

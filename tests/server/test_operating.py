@@ -19,7 +19,7 @@ from tests.waiting import PATIENCE, until
 from windlass import JobState
 from windlass.ops.schedules import ScheduleHistory
 from windlass.registry import shell_handler
-from windlass.server import stream
+from windlass.server import waiting
 
 
 def dead(house: House, count: int = 1) -> list[str]:
@@ -285,13 +285,13 @@ def test_onlookers_are_sent_everything_once_and_then_what_changes(house: House) 
 
 def test_many_onlookers_cost_one_look(house: House, monkeypatch: Any) -> None:
     looks: list[str] = []
-    read = stream.Stream._read  # noqa: SLF001 - counted, not changed
+    read = waiting.Stream._read  # noqa: SLF001 - counted, not changed
 
-    def counted(self: stream.Stream) -> Any:
+    def counted(self: waiting.Stream) -> Any:
         looks.append(threading.current_thread().name)
         return read(self)
 
-    monkeypatch.setattr(stream.Stream, "_read", counted)
+    monkeypatch.setattr(waiting.Stream, "_read", counted)
     begun = time.monotonic()
     clients = [house.caller() for _ in range(30)]
     answers = [client.stream("GET", "/stream") for client in clients]
@@ -307,13 +307,13 @@ def test_many_onlookers_cost_one_look(house: House, monkeypatch: Any) -> None:
 
 
 def test_a_burst_of_failures_sends_no_onlooker_away(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = stream.Stream._read  # noqa: SLF001 - what it says is multiplied, not changed
+    read = waiting.Stream._read  # noqa: SLF001 - what it says is multiplied, not changed
 
-    def crowded(self: stream.Stream) -> Any:
+    def crowded(self: waiting.Stream) -> Any:
         now, stats, failures = read(self)
         return now, stats, failures * 100
 
-    monkeypatch.setattr(stream.Stream, "_read", crowded)
+    monkeypatch.setattr(waiting.Stream, "_read", crowded)
     with house.caller().stream("GET", "/stream") as answer:
         told = events(answer)
         assert next(told)[0] == "stats"
@@ -334,7 +334,7 @@ _MANY = 600
 def test_who_follows_with_a_key_is_told_no_more_when_it_is_revoked(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "_SIGN_OF_LIFE_SECONDS", 0.05)
+    monkeypatch.setattr(waiting, "_SIGN_OF_LIFE_SECONDS", 0.05)
     with house.caller().stream("GET", "/stream") as without:
         root = house.caller(house.key("root", "admin"))
         assert root.get("/keys").status_code == 200
@@ -349,14 +349,14 @@ def test_who_follows_with_a_key_is_told_no_more_when_it_is_revoked(
 
 
 def test_whoever_follows_and_hangs_up_is_forgotten(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    listening: list[stream.Stream] = []
-    listen = stream.Stream.listen
+    listening: list[waiting.Stream] = []
+    listen = waiting.Stream.listen
 
-    def noted(self: stream.Stream, call: Any) -> Any:
+    def noted(self: waiting.Stream, call: Any) -> Any:
         listening.append(self)
         return listen(self, call)
 
-    monkeypatch.setattr(stream.Stream, "listen", noted)
+    monkeypatch.setattr(waiting.Stream, "listen", noted)
     for _ in range(3):
         with house.caller().stream("GET", "/stream") as answer:
             lines = answer.iter_lines()

@@ -101,5 +101,5 @@ def test_an_action_is_asked_of_a_server_and_an_odd_answer_is_a_mismatch(declared
 def test_a_count_of_a_server_that_does_not_say_whether_it_is_all_is_taken() -> None:
     server = Server()
     server.answer = {"verb": "cancel", "dry_run": True, "matched": 3}
-    counted = RemoteOps(cast("RemoteStore", server)).bulk("cancel", Filter(types=("t",)), dry_run=True)
+    counted = RemoteOps(cast("RemoteStore", server)).operations.count("cancel", Filter(types=("t",)))
     assert counted.matched == 3

@@ -10,7 +10,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from windlass.cli.logs import JsonFormatter, PeopleFormatter
-from windlass.cli.screen import Cell, Screen, age, ago, cut, duration, size, took
+from windlass.cli.screen import Cell, Screen, age, cut, duration, took
+from windlass.ops.words import ago
+from windlass.size import size_text
 
 
 def test_columns_are_aligned_and_numbers_stand_to_the_right() -> None:
@@ -81,7 +83,9 @@ def test_moments_are_told_from_now() -> None:
         "5m",
         "7d",
     ]
-    assert [size(each) for each in (0, 1023, 2048, 5 * 1024**3)] == ["0 B", "1023 B", "2.0 KB", "5.0 GB"]
+    assert [size_text(each) for each in (0, 1023, 2048, 1010 * 2**20, 5 * 2**30)] == [
+        *("0 B", "1023 B", "2 KB", "1010 MB", "5 GB")
+    ]
 
 
 def _record(**fields: object) -> logging.LogRecord:

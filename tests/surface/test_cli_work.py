@@ -343,13 +343,13 @@ def test_up_serves_elsewhere_where_its_usual_port_is_taken(windlass: Terminal) -
         taken.listen()
         port = taken.getsockname()[1]
         server, url = serve.serve_beside(queue, ServerConfig(port=port), fixed=False)
-        server.start(threading.Event())
+        stop = serve.run_beside(server, threading.Event())
         try:
             assert not url.endswith(f":{port}")
             with httpx2.Client(base_url=url, timeout=PATIENCE, trust_env=False) as api:
                 assert api.get("/health").json()["ok"]
         finally:
-            server.stop()
+            stop()
 
 
 def test_a_port_that_is_named_for_up_must_be_free(windlass: Terminal, shop: str) -> None:

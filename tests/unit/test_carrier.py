@@ -18,7 +18,7 @@ from windlass.connect import Opened
 from windlass.errors import StoreUnavailable
 from windlass.job import JobState, NewJob, TypeInfo
 from windlass.ops import Ops
-from windlass.ops.carrier import LEASE, Carrier
+from windlass.ops.bulk import LEASE, Carrier
 from windlass.ops.doctor import checkup, diagnoses
 from windlass.store.jobs import Filter
 from windlass.store.operations import State

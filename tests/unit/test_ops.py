@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,11 +16,12 @@ from windlass.clock import ManualClock, uuid7
 from windlass.connect import Opened
 from windlass.errors import InvalidPayload, InvalidValue, JobNotFound, WorkerNotFound, WrongState
 from windlass.job import Error, JobState, NewJob, Reason, TypeInfo
-from windlass.ops import Ops
+from windlass.ops import Bulk, Ops
+from windlass.ops.bulk import summed_up
 from windlass.ops.overview import Overview, local_workers
-from windlass.ops.signals import judged
-from windlass.ops.verdict import Cause
+from windlass.ops.verdict import Cause, judged
 from windlass.outcome import Again, Dead
+from windlass.settings import read
 from windlass.store.engine import Settlement, Want
 from windlass.store.fleet import Vitals, WorkerInfo
 from windlass.store.jobs import Filter
@@ -122,12 +123,24 @@ def test_a_waiting_job_can_be_edited_and_made_due(ops: Ops) -> None:
         ops.edit(job_id, priority=3)
 
 
+def _bulk(
+    ops: Ops,
+    verb: str,
+    where: Filter,
+    *,
+    limit: int | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Bulk:
+    begun = ops.operations.start(verb, where, limit=limit)
+    return summed_up(ops.operations.follow(begun.id, lambda found: progress(found.reached.matched)))
+
+
 def test_a_dry_run_counts_and_changes_nothing(ops: Ops) -> None:
     _enqueue(ops, 5)
-    answer = ops.bulk("cancel", Filter(types=("mail",)), dry_run=True)
+    answer = ops.operations.count("cancel", Filter(types=("mail",)))
     assert (answer.matched, answer.done, answer.dry_run) == (5, 0, True)
     assert not answer.at_least
-    some = ops.bulk("cancel", Filter(types=("mail",)), limit=2, dry_run=True)
+    some = ops.operations.count("cancel", Filter(types=("mail",)), limit=2)
     assert (some.matched, some.at_least) == (2, False)
     assert ops.status().counts["due"] == 5
 
@@ -135,7 +148,7 @@ def test_a_dry_run_counts_and_changes_nothing(ops: Ops) -> None:
 def test_a_bulk_verb_reaches_every_match_over_many_pages(ops: Ops) -> None:
     _enqueue(ops, 1201)
     seen: list[int] = []
-    answer = ops.bulk("bury", Filter(types=("mail",)), progress=seen.append)
+    answer = _bulk(ops, "bury", Filter(types=("mail",)), progress=seen.append)
     assert (answer.matched, answer.done, answer.refused) == (1201, 1201, 0)
     assert seen == sorted(seen)
     assert seen[-1] == 1201
@@ -145,14 +158,14 @@ def test_a_bulk_verb_reaches_every_match_over_many_pages(ops: Ops) -> None:
 def test_a_bulk_verb_with_a_limit_takes_the_oldest(ops: Ops) -> None:
     ids = _enqueue(ops, 10)
     _kill(ops, 10)
-    assert ops.bulk("replay", Filter(types=("mail",)), limit=4).done == 4
+    assert _bulk(ops, "replay", Filter(types=("mail",)), limit=4).done == 4
     assert [ops.show(job_id).state for job_id in ids] == [JobState.PENDING] * 4 + [JobState.DEAD] * 6
 
 
 def test_a_bulk_verb_asks_the_workers_of_running_jobs(ops: Ops) -> None:
     _enqueue(ops, 3)
     ops.store.claim(Want(worker="w", types={"mail": 1}, limit=1, lease=timedelta(minutes=1)))
-    answer = ops.bulk("cancel", Filter())
+    answer = _bulk(ops, "cancel", Filter())
     assert (answer.matched, answer.done, answer.asked) == (3, 2, 1)
     assert ops.status().counts["processing"] == 1
 
@@ -170,7 +183,7 @@ def test_jobs_that_end_during_a_bulk_verb_are_counted_apart_and_are_no_refusal(
         return found
 
     monkeypatch.setattr(ops.store, "next_jobs", found_too_late)
-    answer = ops.bulk("bury", Filter())
+    answer = _bulk(ops, "bury", Filter())
     assert (answer.matched, answer.done, answer.moved_on, answer.refused) == (450, 449, 1, 0)
 
 
@@ -182,7 +195,7 @@ def test_what_the_rules_refuse_is_counted_and_quoted_and_the_rest_is_done(
     narrower = {**SCHEMA, "properties": {"n": {"type": "integer", "minimum": 6}}}
     clock.advance(RELEASE_GONE)
     ops.store.register([TypeInfo(name="mail", schema=narrower, schema_version=2)])
-    answer = ops.bulk("replay", Filter())
+    answer = _bulk(ops, "replay", Filter())
     assert (answer.matched, answer.done, answer.refused, len(answer.refusals)) == (8, 2, 6, 5)
     assert all("payload.n must be" in refusal for refusal in answer.refusals)
 
@@ -198,7 +211,7 @@ def test_what_the_rules_refuse_is_counted_and_quoted_and_the_rest_is_done(
 )
 def test_a_bulk_verb_refuses_states_that_it_is_not_for(ops: Ops, verb: str, state: JobState) -> None:
     with pytest.raises(InvalidValue, match=f"got '{state}'"):
-        ops.bulk(verb, Filter(states=(state,)))
+        _bulk(ops, verb, Filter(states=(state,)))
 
 
 def test_status_counts_and_names_what_is_wrong(ops: Ops, clock: ManualClock) -> None:
@@ -320,34 +333,34 @@ def test_only_processes_that_surely_run_here_are_local(ops: Ops) -> None:
 
 
 def test_settings_are_checked_stored_and_reset(ops: Ops) -> None:
-    ops.set_setting("mail.timeout", " 10m ")
-    ops.set_setting("keep_dead", "1d")
+    ops.set_settings({"mail.timeout": " 10m "})
+    ops.set_settings({"keep_dead": "1d"})
     found = {each.name: (each.value, each.stored) for each in ops.settings()}
     assert found["mail.timeout"] == (timedelta(minutes=10), True)
     assert found["keep_dead"] == (timedelta(days=1), True)
     assert found["max_attempts"] == (5, False)
     assert ops.retention().dead == timedelta(days=1)
     with pytest.raises(InvalidValue):
-        ops.set_setting("mail.timeout", "soon")
-    ops.reset_setting("mail.timeout")
+        ops.set_settings({"mail.timeout": "soon"})
+    ops.set_settings({"mail.timeout": None})
     assert "mail.timeout" not in {each.name for each in ops.settings()}
     ops.store.set_setting("timeout", "written by somebody else")
-    assert len(ops.setting_problems()) == 1
+    assert len(read(ops.front.settings()).problems) == 1
 
 
 def test_types_tell_what_holds_for_them(ops: Ops) -> None:
     options = {"timeout": 30.0, "max_attempts": 3, "said": ["timeout"]}
     ops.store.register([TypeInfo(name="mail", schema=SCHEMA, schema_version=2, options=options)])
-    ops.set_setting("max_attempts", "7")
+    ops.set_settings({"max_attempts": "7"})
     [mail] = ops.types()
     assert (mail.effective.timeout, mail.effective.max_attempts) == (timedelta(seconds=30), 7)
-    ops.set_setting("mail.timeout", "1m")
+    ops.set_settings({"mail.timeout": "1m"})
     assert ops.types()[0].effective.timeout == timedelta(minutes=1)
 
 
 def test_pruning_goes_on_until_nothing_is_past_its_retention(ops: Ops, clock: ManualClock) -> None:
     _enqueue(ops, 30)
-    ops.bulk("cancel", Filter())
+    _bulk(ops, "cancel", Filter())
     clock.advance(timedelta(days=6, hours=23))
     assert ops.prune() == 0
     clock.advance(timedelta(hours=2))

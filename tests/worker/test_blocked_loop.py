@@ -15,8 +15,8 @@ from windlass.queue import Queue
 from windlass.worker.claimer import GIVEN_BACK_AFTER
 from windlass.worker.coroutines import BLOCKED_SECONDS, STALLED_SECONDS
 from windlass.worker.health import examine
-from windlass.worker.shutdown import Shutdown
 from windlass.worker.timeouts import ENDLESS_SECONDS
+from windlass.worker.worker import Shutdown
 
 
 class Blocked:

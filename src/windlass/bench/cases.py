@@ -124,10 +124,7 @@ def drained_by_two(place: Place, count: int) -> float:
 
 
 def _wait_until_ran(workers: list[IO[str]], count: int) -> None:
-    """Until workers say that they ran so many. The store is not asked meanwhile, as it is not by one alone.
-
-    To look for the last job among rows that are gone takes it a tenth of what the drain does.
-    """
+    """Until workers say that they ran so many. To ask the store meanwhile would take a tenth of the drain."""
     ran = [0] * len(workers)
     all_ran = threading.Event()
 
@@ -220,6 +217,7 @@ def dispatch_across(place: Place, count: int) -> list[float]:
 _IDLE_WORKER = """
 import os, resource, sys, threading, time
 from windlass import Queue
+from windlass.worker.children.process_tree import resident
 wire = None
 if sys.argv[1].startswith("postgres") and sys.platform == "linux":
     from windlass.bench.postgres import Wire
@@ -227,20 +225,16 @@ if sys.argv[1].startswith("postgres") and sys.platform == "linux":
 queue = Queue(sys.argv[1])
 @queue.job
 async def noop() -> None: ...
-def resident():
-    # The system's own peak would count what the process was before it became this program.
-    try:
-        with open("/proc/self/statm") as told:
-            return int(told.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1024
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 with queue.worker():
     noop.enqueue().wait(timeout=60)
     threading.Event().wait(float(sys.argv[3]))
     asked = wire and wire.statements()
     before = time.process_time()
     threading.Event().wait(float(sys.argv[2]))
-    print(time.process_time() - before, resident(), "nan" if wire is None else wire.statements() - asked)
+    used = time.process_time() - before
+    # The system's own peak would count what the process was before it became this program.
+    memory = (resident(os.getpid()) or 0) / 1024 or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(used, memory, "nan" if wire is None else wire.statements() - asked)
 """
 
 
@@ -248,10 +242,7 @@ _REST = 0.6
 
 
 def idle(url: str, seconds: float) -> tuple[float, float, float]:
-    """Share of a core, megabytes, and statements a second that an idle worker process takes.
-
-    The statements are those of its own connections; not a number where there are none to count.
-    """
+    """Share of a core, megabytes, and statements a second (nan: none to count) of an idle worker process."""
     # Its one job is still counted and told of for a while.
     rest = seconds * _REST
     command = [sys.executable, "-c", _IDLE_WORKER, url, str(seconds), str(rest)]

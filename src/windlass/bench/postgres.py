@@ -41,21 +41,12 @@ _SETTINGS = (
 )
 
 
-def single_inserts(place: Server, count: int) -> float:
-    """Durable single inserts a second: one row, one commit."""
+def inserts(place: Server, count: int, *, size: int = 1) -> float:
+    """Durable inserts a second: so many rows by one statement and one commit."""
     raw = _Raw(place.fresh("inserts"))
     begun = perf_counter()
-    for _ in range(count):
-        raw.insert(1)
-    return raw.rate(count, begun)
-
-
-def bulk_inserts(place: Server, count: int) -> float:
-    """Durable inserts a second in batches of 500: one statement, one commit."""
-    raw = _Raw(place.fresh("bulk"))
-    begun = perf_counter()
-    for _ in range(count // _BATCH):
-        raw.insert(_BATCH)
+    for _ in range(count // size):
+        raw.insert(size)
     return raw.rate(count, begun)
 
 

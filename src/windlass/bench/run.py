@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 from types import ModuleType
@@ -100,7 +101,6 @@ class _Plan(NamedTuple):
 
     rates: Rates
     delays: Delays
-    # Seconds.
     idle: float
 
 
@@ -136,8 +136,8 @@ def _plan(*, on_server: bool) -> _Plan:
     bulk, cycle = "raw insert, batches of 500", "raw cycle, batches of 500"
     return _Plan(
         {
-            _ALONE: (postgres.single_inserts, 2_000, None, None),
-            bulk: (postgres.bulk_inserts, 20_000, None, None),
+            _ALONE: (postgres.inserts, 2_000, None, None),
+            bulk: (partial(postgres.inserts, size=500), 20_000, None, None),
             cycle: (postgres.whole_cycles, 20_000, None, None),
             "enqueue, one by one": (cases.single_enqueues, 2_000, _ALONE, None),
             "enqueue, 10 threads": (cases.threaded_enqueues, 5_000, _ALONE, ">= 3"),

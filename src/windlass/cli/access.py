@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import click
 
 from windlass.cli.actions import commands
 from windlass.cli.commands import command, group, option, rate, span, tenant_option, why_option
-from windlass.cli.screen import Cell, Row, age, one_line
+from windlass.cli.screen import Cell, Row, age
 from windlass.cli.session import answer, session, table
 from windlass.errors import Refused
 from windlass.ops.access import KeyWish, Role
@@ -72,24 +73,19 @@ def list_command() -> None:
     ops = session().ops()
     found, now = ops.keys(), ops.now()
     head = ("ID", "NAME", "STATE", "ROLES", "RATE", "TENANT", "USED", "TYPES")
-    rows: list[Row] = [
-        [
-            key.id,
-            key.name,
-            _state(key, valid=key.valid(now)),
-            ", ".join(key.roles),
-            f"{key.rate:g}/s" if key.rate else "",
-            key.tenant or "",
-            "never" if key.used_at is None else f"{age(now - key.used_at)} ago",
-            ", ".join(key.types) or "all",
-        ]
-        for key in found
-    ]
+    rows = [_key(each, now) for each in found]
     answer({"keys": found}, table(head, rows, "there are no API keys"))
 
 
-def _state(key: KeyInfo, *, valid: bool) -> Cell:
-    if valid:
+def _key(key: KeyInfo, now: datetime) -> Row:
+    rate = f"{key.rate:g}/s" if key.rate else None
+    used = f"{age(now - key.used_at)} ago" if key.used_at else "never"
+    roles, types = ", ".join(key.roles), ", ".join(key.types) or "all"
+    return [key.id, key.name, _state(key, now), roles, rate, key.tenant, used, types]
+
+
+def _state(key: KeyInfo, now: datetime) -> Cell:
+    if key.valid(now):
         ends = min((end for end in (key.expires_at, key.revoked_at) if end is not None), default=None)
         return Cell("valid" if ends is None else f"until {ends:%Y-%m-%d %H:%M}", "green")
     return Cell("revoked" if key.revoked_at is not None else "expired", "bright_black")
@@ -128,7 +124,7 @@ def _row(entry: Entry) -> Row:
     ]
     text = "; ".join([*changed, entry.why] if entry.why else changed)
     what, at = entry.kind.replace("_", " "), f"{entry.at:%Y-%m-%d %H:%M:%S}"
-    return [at, one_line(entry.who), entry.verb, what, entry.target, one_line(text)]
+    return [at, entry.who, entry.verb, what, entry.target, text]
 
 
 COMMANDS = (keys, audit)

@@ -11,33 +11,21 @@ import click
 import msgspec
 
 from windlass import payload as payloads
-from windlass.cli.commands import (
-    Command,
-    filter_options,
-    group,
-    moment,
-    names_any,
-    option,
-    rate,
-    read_filter,
-    span,
-)
-from windlass.cli.screen import Cell, Row, ago, as_typed, number, one_line, progress
-from windlass.cli.session import answer, end, session, table
+from windlass.cli.commands import Command, bulk_options, group, moment, names_any, option, read_filter, span
+from windlass.cli.screen import Cell, Row, as_typed, number, one_line, progress, say
+from windlass.cli.session import answer, end, facts, session, table
 from windlass.errors import Refused
 from windlass.ops import Ops
 from windlass.ops.actions import ACTIONS, Action, Parameter, bulk_action
 from windlass.ops.bulk import summed_up
 from windlass.ops.document import encode
-from windlass.ops.words import clock, count
+from windlass.ops.words import ago, clock, count
 from windlass.store.engine import Acted
 from windlass.store.jobs import Filter
 from windlass.store.operations import Operation, State
 
 # Shows an answer to a person, with what was given.
 Tell = Callable[[Ops, Any, dict[str, Any]], None]
-
-# --- what is typed ---
 
 
 def commands(path: str, **tell: Tell) -> tuple[Command, ...]:
@@ -64,7 +52,7 @@ def command_of(declared: Action, tell: Tell | None = None) -> Command:
         elif each in declared.parameters:
             own += _options(each)
     # --why comes last.
-    params += [*own[:-1], *(_bulk_options.params if declared.bulk else []), own[-1]]
+    params += [*own[:-1], *(bulk_options.params if declared.bulk else []), own[-1]]
 
     def run(**given: Any) -> None:
         _take_short(declared, given)
@@ -96,7 +84,6 @@ def _options(each: Parameter) -> list[click.Parameter]:
         return [click.Option([flag, each.name], is_flag=True, help=option.help)]
     kind, default = _TYPES.get(each.base, str), each.default
     if isinstance(default, timedelta):
-        # As it would be typed.
         default = f"{default.total_seconds():g}s"
     names = [flag, each.name]
     long = click.Option(names, type=kind, default=default, metavar=option.metavar, help=option.help)
@@ -115,23 +102,9 @@ def _take_short(declared: Action, given: dict[str, Any]) -> None:
             given[each.name] = value
 
 
-@click.command
-@filter_options
-@option("--all", "Every job that the verb is for; no filter needed.", name="everything")
-@option("--limit N", "Only the N oldest that match.", type=int)
-@option("--rate N/s", "Maximum jobs per second.", type=rate)
-@option("--dry-run", "Count only; change nothing.")
-@option("--yes -y", "Do not ask.")
-def _bulk_options() -> None:
-    """What every command for many jobs takes."""
-
-
 _TYPES: dict[Any, Any] = {int: int, timedelta: span, datetime: moment, Mapping[str, Any]: payloads.parse}
 _SHORT = "short_"
 _BULK = ("everything", "limit", "rate", "dry_run", "yes")
-
-
-# --- jobs by name, or by a filter ---
 
 
 def _on_jobs(declared: Action, given: dict[str, Any]) -> None:
@@ -175,7 +148,7 @@ def _on_names(declared: Action, names: Sequence[str], arguments: dict[str, Any])
     lines = (f"{one.id}: {_past(ops, declared, one, arguments) if one.done else _ASKED}" for one in done)
     answer(done[0] if alone else {"jobs": done, "refused": refused}, lines)
     for message in refused:
-        click.echo(f"windlass: {message}", err=True)
+        say(message)
     end(int(bool(refused)))
 
 
@@ -194,9 +167,6 @@ def _on_matches(declared: Action, where: Filter, arguments: dict[str, Any], opti
     _show_end(declared, _follow(ops, begun))
 
 
-# --- what is told ---
-
-
 def _show_end(declared: Action, operation: Operation) -> None:
     """What became of the jobs; the exit code is 1 if not all of them were reached."""
     result = summed_up(operation)
@@ -209,9 +179,9 @@ def _show_end(declared: Action, operation: Operation) -> None:
     parts += [f"{count(many, 'job')} {what}" for what, many in rest.items() if many]
     answer(result, ", ".join(parts))
     for refusal in result.refusals:
-        click.echo(f"windlass: {refusal}", err=True)
+        say(refusal)
     if result.state != State.DONE:
-        click.echo(f"windlass: operation {operation.id} is {result.state} {result.error}".rstrip(), err=True)
+        say(f"operation {operation.id} is {result.state} {result.error}")
     end(int(result.refused > 0 or result.state != State.DONE))
 
 
@@ -225,7 +195,7 @@ def _follow(ops: Ops, operation: Operation) -> Operation:
             advance(found.reached.matched)
             if found.state is State.PAUSED and shown is not State.PAUSED:
                 resume = as_typed(f"windlass operation resume {found.id}")
-                click.echo(f"windlass: the operation is paused; {resume} lets it go on", err=True)
+                say(f"the operation is paused; {resume} lets it go on")
             shown = found.state
 
         try:
@@ -258,9 +228,6 @@ _OWN_WORDS: dict[str, Callable[[Ops, Any, dict[str, Any]], str]] = {
 }
 
 
-# --- operations: actions on many jobs ---
-
-
 @group("""
     windlass operation list
     windlass operation show ID --follow
@@ -281,19 +248,14 @@ def list_command(limit: int) -> None:
     ops = session().ops()
     found, now = ops.operations.list(limit=limit), ops.now()
     head = ("OPERATION", "ACTION", "STATE", "REACHED", "STARTED", "BY", "WHY")
-    rows: list[Row] = [
-        [
-            each.id,
-            each.action,
-            Cell(each.state, _COLOURS.get(each.state)),
-            _reached(each),
-            ago(each.created_at, now),
-            one_line(each.by),
-            one_line(each.why),
-        ]
-        for each in found
-    ]
-    answer({"operations": found}, table(head, rows, "no operation was started"))
+    answer(
+        {"operations": found}, table(head, (_row(each, now) for each in found), "no operation was started")
+    )
+
+
+def _row(each: Operation, now: datetime) -> Row:
+    state = Cell(each.state, _COLOURS.get(each.state))
+    return [each.id, each.action, state, _reached(each), ago(each.created_at, now), each.by, each.why]
 
 
 @operation.subcommand("""
@@ -342,7 +304,7 @@ def _lines(found: Operation) -> Iterator[str]:
         "ended": "" if found.ended_at is None else clock(found.ended_at),
         "refused": "; ".join(reached.refusals),
     }
-    return (f"{name:<11} {one_line(value)}" for name, value in shown.items() if value)
+    return facts(((name, one_line(value)) for name, value in shown.items()), indent="")
 
 
 _COLOURS = {State.RUNNING: "green", State.PAUSED: "yellow", State.FAILED: "red"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, TypeVar
 
 import click
@@ -19,6 +18,7 @@ from windlass.ops.search import STATES
 from windlass.store.jobs import Filter
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 class Command(click.Command):
@@ -27,7 +27,16 @@ class Command(click.Command):
     def __init__(self, *args: Any, examples: str = "", **attributes: Any) -> None:
         super().__init__(*args, **attributes)
         self.examples = examples
-        self.params.extend(_shared_options())
+        for flag, metavar, meaning in _SHARED:
+            option = _SharedOption(
+                [flag, f"shared_{flag[2:]}"],
+                metavar=metavar,
+                is_flag=metavar is None,
+                expose_value=False,
+                callback=_remember,
+                help=meaning,
+            )
+            self.params.append(option)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The command's own options, then the shared ones."""
@@ -129,57 +138,44 @@ class _SharedOption(click.Option):
     """Remembered in the session wherever it stands; the last one wins."""
 
 
-def _shared_options() -> list[click.Parameter]:
-    return [
-        _SharedOption(
-            ["--db", "shared_db"],
-            metavar="URL",
-            expose_value=False,
-            callback=partial(_remember, "database_url"),
-            help="The store: a path, sqlite:///file.db or postgresql://... "
-            "[WINDLASS_DATABASE_URL; default: windlass.db here]",
-        ),
-        _SharedOption(
-            ["--app", "shared_app"],
-            metavar="MODULE:QUEUE",
-            expose_value=False,
-            callback=partial(_remember, "app"),
-            help="The application's Queue, importable from the current folder. [WINDLASS_APP]",
-        ),
-        _SharedOption(
-            ["--json", "shared_json"],
-            is_flag=True,
-            expose_value=False,
-            callback=partial(_remember, ""),
-            help="Print JSON.",
-        ),
-    ]
+_USUAL_STORE = "[WINDLASS_DATABASE_URL; default: windlass.db here]"
+# Each with what follows it, if it is no flag.
+_SHARED = (
+    ("--db", "URL", f"The store: a path, sqlite:///file.db or postgresql://... {_USUAL_STORE}"),
+    ("--app", "MODULE:QUEUE", "The application's Queue, importable from the current folder. [WINDLASS_APP]"),
+    ("--json", None, "Print JSON."),
+)
 
 
-def _remember(flag: str, ctx: click.Context, _: click.Parameter, value: Any) -> None:
+def _remember(ctx: click.Context, option: click.Parameter, value: Any) -> None:
     here = ctx.ensure_object(Session)
-    if not flag:
+    if option.name == "shared_json":
         here.json = here.json or value
     elif value is not None:
-        here.flags[flag] = value
+        here.flags["database_url" if option.name == "shared_db" else "app"] = value
 
 
 def span(text: str) -> timedelta:
     """A duration: 30s, 10m, 1h30m, 7d, or plain seconds."""
-    try:
-        return parse_duration(text)
-    except InvalidValue:
-        raise click.BadParameter(
-            f"{text!r} is not a duration such as 30s, 10m, 1h30m or 7d, or plain seconds"
-        ) from None
+    allowed = "a duration such as 30s, 10m, 1h30m or 7d, or plain seconds"
+    return _read(parse_duration, text, allowed)
 
 
 def moment(text: str) -> datetime:
     """A time in ISO 8601; without a zone it is UTC."""
+    return _read(read_moment, text)
+
+
+def payload_field(text: str) -> tuple[tuple[str, ...], Any]:
+    """A field of the payload and its value: payload.user.id=42. What is not JSON is taken as text."""
+    return _read(search.read_condition, text)
+
+
+def _read(reader: Callable[[str], T], text: str, allowed: str = "") -> T:
     try:
-        return read_moment(text)
+        return reader(text)
     except InvalidValue as error:
-        raise click.BadParameter(f"{text!r} is not {error.allowed}") from None
+        raise click.BadParameter(f"{text!r} is not {allowed or error.allowed}") from None
 
 
 def rate(text: str) -> float:
@@ -189,14 +185,6 @@ def rate(text: str) -> float:
     if seconds is not None and count.strip().isdecimal() and int(count) > 0:
         return int(count) / seconds
     raise click.BadParameter(f"{text!r} is not a rate: a whole number, alone or with /s, /m or /h")
-
-
-def payload_field(text: str) -> tuple[tuple[str, ...], Any]:
-    """A field of the payload and its value: payload.user.id=42. What is not JSON is taken as text."""
-    try:
-        return search.read_condition(text)
-    except InvalidValue as error:
-        raise click.BadParameter(f"{text!r} is not {error.allowed}") from None
 
 
 # --- the filter, the same wherever jobs are chosen ----------------------------------------------
@@ -241,4 +229,15 @@ _OTHERS = (
 # The options that choose jobs; a command takes them as `**choice` for `read_filter`.
 filter_options = options(_TYPE, _STATE, *_OTHERS)
 # The same for a command that is for jobs of one state.
-filter_options_without_state = options(_TYPE, *_OTHERS)
+stateless_filter = options(_TYPE, *_OTHERS)
+
+
+@click.command
+@filter_options
+@option("--all", "Every job that the verb is for; no filter needed.", name="everything")
+@option("--limit N", "Only the N oldest that match.", type=int)
+@option("--rate N/s", "Maximum jobs per second.", type=rate)
+@option("--dry-run", "Count only; change nothing.")
+@option("--yes -y", "Do not ask.")
+def bulk_options() -> None:
+    """What every command for many jobs takes."""

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -14,23 +15,17 @@ from typing import Any
 import click
 
 from windlass.cli.actions import command_of
-from windlass.cli.commands import (
-    filter_options_without_state,
-    group,
-    names_any,
-    option,
-    read_filter,
-    tenant_option,
-)
+from windlass.cli.commands import group, names_any, option, read_filter, stateless_filter, tenant_option
 from windlass.cli.jobs import show, show_page
-from windlass.cli.screen import Row, ago, number, one_line
+from windlass.cli.screen import Cell, Row, number, say
 from windlass.cli.session import answer, session, table
 from windlass.errors import InvalidPayload, InvalidValue, WindlassError, WrongState
 from windlass.job import Job, JobState
 from windlass.ops import Ops
 from windlass.ops.actions import ACTIONS
+from windlass.ops.words import ago
 from windlass.payload import parse, seal
-from windlass.store.oncall import MOST_DEAD
+from windlass.store.oncall import MOST_DEAD, DeadGroup
 
 
 @group("""
@@ -50,7 +45,7 @@ def dlq() -> None:
     windlass dlq list --group
     windlass dlq list --json
 """)
-@filter_options_without_state
+@stateless_filter
 @option("--limit N", "Show at most N, up to 1000.", default=50, show_default=True)
 @option("--cursor CURSOR", "Go on where an earlier list ended.")
 @option("--group", "By type and error, the largest group first; of types only.")
@@ -117,22 +112,14 @@ def _show_groups(types: tuple[str, ...]) -> None:
         click.echo("There are no dead letters.", err=True)
         return
     head = ("COUNT", "TYPE", "ERROR", "FIRST", "LAST", "UP TO NOW", "SAMPLE", "MESSAGE")
-    rows: list[Row] = [
-        [
-            each.count,
-            one_line(each.type),
-            one_line(each.error),
-            ago(each.first, now),
-            ago(each.last, now),
-            spark(each.spark),
-            each.sample,
-            one_line(each.message),
-        ]
-        for each in found.groups
-    ]
-    answer(found, table(head, rows))
+    answer(found, table(head, (_group(each, now) for each in found.groups)))
     if found.capped and not here.json:
         click.echo(f"(of the newest {number(MOST_DEAD)} dead letters)", err=True)
+
+
+def _group(each: DeadGroup, now: datetime) -> Row:
+    first, last, bars = ago(each.first, now), ago(each.last, now), Cell(spark(each.spark))
+    return [each.count, each.type, each.error, first, last, bars, each.sample, each.message]
 
 
 def spark(points: Sequence[int]) -> str:
@@ -166,7 +153,7 @@ def _edited(ops: Ops, job: Job) -> str | None:
         except (InvalidValue, InvalidPayload) as error:
             if not sys.stdin.isatty():
                 return edited
-            click.echo(f"windlass: {error}", err=True)
+            say(str(error))
             if not click.confirm("edit again?", err=True, default=True):
                 return edited
             text = edited
@@ -190,6 +177,5 @@ def _kept(job: Job, text: str, path: Path | None) -> Iterator[None]:
                 "w", prefix="windlass-", suffix=".json", delete=False, encoding="utf-8"
             ) as file:
                 file.write(text)
-            again = f"windlass dlq edit {job.id} --file {file.name}"
-            click.echo(f"windlass: what you wrote is kept: {again}", err=True)
+            say(f"what you wrote is kept: windlass dlq edit {job.id} --file {file.name}")
         raise

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 from windlass import connect, settings
 from windlass.cli.logs import log_to_stderr
@@ -20,16 +21,14 @@ from windlass.queue import Queue
 from windlass.upkeep.membership import Watchman, is_gone
 from windlass.upkeep.membership import here as this_place
 from windlass.upkeep.reaper import Reaper
-from windlass.worker.changes import Changes
+from windlass.worker.admission import policy_of
 from windlass.worker.children.process_tree import OomWatch
 from windlass.worker.health import Health, HealthAddress
-from windlass.worker.live_settings import policy_of
 from windlass.worker.memory import SHARE_OF_MACHINE, machine_memory
-from windlass.worker.shutdown import within
-from windlass.worker.supervisor import Adopted, Calls, Death, Launch, Supervisor
+from windlass.worker.supervisor import Adopted, Calls, Changes, Death, Launch, Supervisor
 from windlass.worker.watch import Hang
 from windlass.worker.watchdog import Notes
-from windlass.worker.worker import Worker
+from windlass.worker.worker import Worker, within
 
 log = logging.getLogger("windlass.supervisor")
 _worker_log = logging.getLogger("windlass.worker")
@@ -44,14 +43,9 @@ def supervise_here(
     """Keep so many workers running, each by the command line of this process; the exit code."""
     connect.check_direct(here.queue.url, "a worker")
     log_to_stderr(as_json=here.log_json, verbose=here.verbose)
-    supervisor = make_supervisor(
-        here,
-        here.queue,
-        count,
-        Launch(command_line(here), {**os.environ, **_shares(here, count)}),
-        changed=Changes(Path.cwd(), SystemClock().monotonic) if watch else None,
-        adopted=adopted,
-    )
+    launch = Launch(command_line(here), {**os.environ, **_shares(here, count)})
+    changed = Changes(Path.cwd(), SystemClock().monotonic) if watch else None
+    supervisor = make_supervisor(here, count, launch, changed, adopted=adopted)
     if address is not None:
         HealthAddress(address, supervisor.health, supervisor.expose).start()
     signals.serve(supervisor)
@@ -61,18 +55,11 @@ def supervise_here(
 
 
 def make_supervisor(
-    here: Session,
-    queue: Queue,
-    count: int,
-    launch: Launch,
-    *,
-    changed: Changes | None = None,
-    alone: bool = True,
-    adopted: Adopted | None = None,
+    here: Session, count: int, launch: Launch, changed: Changes | None = None, **how: Any
 ) -> Supervisor:
     """A supervisor of workers that are started by the command line of this process."""
-    config, clock, hands = here.config.worker(), SystemClock(), HandBack(queue)
-    limit = config.hang_limit
+    config, clock, queue = here.config.worker(), SystemClock(), here.queue
+    hands, limit = HandBack(queue), config.hang_limit
     notes = Notes(lambda: queue.store)
     notes.loop.start()
 
@@ -88,9 +75,8 @@ def make_supervisor(
         Calls(hands.after, note, hands.drain, changed),
         exit_after=config.exit_after.total_seconds(),
         hang_limit=None if limit is None else limit.total_seconds(),
-        alone=alone,
-        adopted=adopted,
         clock=clock,
+        **how,
     )
 
 
@@ -117,23 +103,21 @@ class HandBack:
         self._oom = oom or OomWatch()
 
     def after(self, death: Death) -> bool:
-        """Hand back what this worker held; if the store is away, the others do it later.
-
-        Answers whether it had entered the fleet, as far as the store can tell.
-        """
+        """Hand back what this worker held; whether it had entered the fleet, as far as the store knows."""
         found: list[bool] = []
         within(_HAND_BACK_SECONDS, lambda: found.append(self._try(death)), "hand-back")
         return not found or found[0]
 
     def drain(self, worker: str, why: str) -> None:
         """Tell a worker to drain, without waiting for the store."""
-        within(0.0, lambda: self._try_to_drain(worker, why), "drain")
 
-    def _try_to_drain(self, worker: str, why: str) -> None:
-        try:
-            self._queue.store.drain(worker, by="supervisor", why=why)
-        except (WorkerNotFound, StoreError) as error:
-            log.warning("supervisor.not_drained", extra={"worker": worker, "error": str(error)})
+        def drain() -> None:
+            try:
+                self._queue.store.drain(worker, by="supervisor", why=why)
+            except (WorkerNotFound, StoreError) as error:
+                log.warning("supervisor.not_drained", extra={"worker": worker, "error": str(error)})
+
+        within(0.0, drain, "drain")
 
     def _try(self, death: Death) -> bool:
         queue, place, pid = self._queue, this_place(), death.pid
@@ -155,7 +139,7 @@ class HandBack:
             )
             reaper.take_over(gone)
             ledger.count(names.RESTARTS)
-            ledger.count(names.restarted(f"{place.host}/{death.place}"))
+            ledger.count(f"{names.RESTARTED}{place.host}/{death.place}")
             if death.code == -signal.SIGKILL and not death.killed_here and self._oom.explains():
                 log.warning("worker.out_of_memory", extra={"pid": pid, "place": death.place})
                 ledger.count(names.OOM_KILLS)
@@ -179,26 +163,17 @@ class Handover(Succession):
     The number of the process stays, so the process that started it still signals the right one.
     """
 
-    def __init__(self, here: Session, worker: Worker, *, queue: Queue) -> None:
-        super().__init__(here, worker)
-        self._queue = queue
-        self._supervisor: Supervisor | None = None
+    _supervisor: Supervisor | None = None
 
     def look(self) -> None:
         """Start the successor if one is needed; the worker leaves only when that one is well."""
         if self._supervisor is None:
-            if not self._worker.restart_reason:
+            if not (why := self._worker.restart_reason):
                 return
-            _worker_log.info(
-                "worker.replacing", extra={"pid": os.getpid(), "why": self._worker.restart_reason}
-            )
-            self._supervisor = make_supervisor(
-                self._here,
-                self._queue,
-                1,
-                Launch(command_line(self._here), self._here.environment, self._here.folder),
-                alone=False,
-            )
+            _worker_log.info("worker.replacing", extra={"pid": os.getpid(), "why": why})
+            here = self._here
+            launch = Launch(command_line(here), here.environment, here.folder)
+            self._supervisor = make_supervisor(here, 1, launch, alone=False)
         self._supervisor.look()
         if not self._worker.leaving and self._supervisor.well:
             _worker_log.info("worker.succeeded", extra={"pid": os.getpid()})

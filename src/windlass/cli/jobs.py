@@ -11,27 +11,14 @@ import click
 import msgspec
 
 from windlass.cli.commands import command, filter_options, names_any, option, read_filter, tenant_option
-from windlass.cli.screen import (
-    Cell,
-    Row,
-    Screen,
-    age,
-    ago,
-    as_typed,
-    block,
-    cut,
-    duration,
-    number,
-    one_line,
-    took,
-)
-from windlass.cli.session import answer, session, table
+from windlass.cli.screen import Cell, Row, as_typed, block, cut, duration, marked, number, one_line, took
+from windlass.cli.session import answer, facts, session, table
 from windlass.errors import Refused
 from windlass.job import HUNG, SUSPECT_AFTER, Attempt, Change, Error, Job, JobState, Output, View
 from windlass.ops import Ops, Overview, Ties, TypeStatus
 from windlass.ops.document import batch_document, change_shown, page_document, payload_shown, told_document
 from windlass.ops.search import read_query
-from windlass.ops.words import clock, count
+from windlass.ops.words import ago, clock, count, span
 from windlass.policy import Retry, limit_text
 from windlass.store.chains import BatchInfo
 from windlass.store.jobs import Filter
@@ -86,7 +73,7 @@ def show(name: str, tenant: str | None) -> None:
     ops = session().ops()
     job, now = ops.show(name, tenant=tenant), ops.now()
     ties = ops.ties(job)
-    answer(told_document(job, ties, now), tell(job, now, session().screen, ties, lambda: _why(ops, job)))
+    answer(told_document(job, ties, now), tell(job, now, ties, lambda: _why(ops, job)))
 
 
 def _why(ops: Ops, job: Job) -> str | None:
@@ -127,7 +114,7 @@ def batch(batch_id: str) -> None:
     """
     ops = session().ops()
     found, now = ops.batch(batch_id), ops.now()
-    answer(batch_document(found), tell_batch(found, now, session().screen))
+    answer(batch_document(found), tell_batch(found, now))
 
 
 @command("""
@@ -196,8 +183,7 @@ def _status_table(seen: Overview) -> Iterator[str]:
     head = ["TYPE", *(name.upper() for name in columns), "WORKERS", "OLDEST DUE"]
 
     def row(name: str, counts: dict[str, int], workers: int, waited: timedelta | None) -> Row:
-        cells = [Cell(number(counts[each]), COLOURS[each] if counts[each] else None) for each in columns]
-        return [name, *cells, workers, "" if waited is None else age(waited)]
+        return [name, *(marked(counts[each], COLOURS[each]) for each in columns), workers, waited]
 
     rows = [row(each.name, each.counts, each.workers, each.oldest_due) for each in seen.types]
     if len(rows) > 1:
@@ -211,19 +197,10 @@ def _type_row(each: TypeStatus) -> Row:
     schema = f"{each.schema_version} ({each.schemas} live)" if each.schemas > 1 else str(each.schema_version)
     limits = [limit_text(each.limit), each.limit_key and f"shares {each.limit_key}", each.paused and "paused"]
     limits.append("breaker open" if each.breaker and each.breaker.open else None)
-    return [
-        each.name,
-        schema if each.known else "unknown",
-        each.workers,
-        one_line(", ".join(each.releases)),
-        each.counts["due"],
-        each.counts[JobState.DEAD],
-        str(each.options.get("kind", "")),
-        duration(each.effective.timeout),
-        each.effective.max_attempts,
-        _retry(each.effective.retry),
-        ", ".join(part for part in limits if part),
-    ]
+    releases, held = ", ".join(each.releases), ", ".join(part for part in limits if part)
+    now: Row = [each.workers, releases, each.counts["due"], each.counts[JobState.DEAD]]
+    runs: Row = [each.options.get("kind"), duration(each.effective.timeout), each.effective.max_attempts]
+    return [each.name, schema if each.known else "unknown", *now, *runs, _retry(each.effective.retry), held]
 
 
 def _retry(retry: Retry) -> str:
@@ -265,52 +242,41 @@ JOB_COLUMNS = ("ID", "TYPE", "STATE", "PRI", "ATTEMPTS", "WHEN", "KEY / ERROR")
 def job_row(job: Job, now: datetime) -> Row:
     """A job as a line of a table; the view stands in for the state where there is one."""
     shown = job.view(now) or job.state
-    return [
-        job.id,
-        one_line(job.type),
-        Cell(shown, COLOURS[shown]),
-        job.priority,
-        f"{job.attempts}/{job.max_attempts}",
-        _when(job, now),
-        # Also where nobody says how wide a line is: `show` and --json have it whole.
-        cut(one_line(" · ".join(part for part in (job.key, error_line(job.error)) if part)), _LONGEST_CELL),
-    ]
+    state, attempts = Cell(shown, COLOURS[shown]), f"{job.attempts}/{job.max_attempts}"
+    # Also where nobody says how wide a line is: `show` and --json have it whole.
+    why = cut(one_line(" · ".join(part for part in (job.key, error_line(job.error)) if part)), _LONGEST_CELL)
+    return [job.id, job.type, state, job.priority, attempts, _when(job, now), why]
 
 
-def tell(job: Job, now: datetime, screen: Screen, ties: Ties, why: Callable[[], str | None]) -> Iterator[str]:
+def tell(job: Job, now: datetime, ties: Ties, why: Callable[[], str | None]) -> Iterator[str]:
     """The whole story of a job, line by line; `why` says what stands in its way."""
-    shown = job.view(now)
+    screen, shown = session().screen, job.view(now)
     state = f"{job.state} ({shown})" if shown else job.state.value
     yield f"{screen.strong(job.id)}  {screen.paint(state, COLOURS[shown or job.state])}"
     yield ""
-    for name, value in (*_facts(job, now), *_ties(ties, now)):
-        yield f"  {name:<12}{value}"
-    if (text := why()) is not None:
-        yield f"  {'why':<12}{one_line(text)}"
-    yield from _section(screen, "Payload", block(_pretty(payload_shown(job))))
+    yield from facts([*_facts(job, now), *_ties(ties, now), ("why", one_line(why() or ""))])
+    yield from _section("Payload", block(_pretty(payload_shown(job))))
     if job.result is not None:
-        yield from _section(screen, "Result", block(_pretty(job.result)))
+        yield from _section("Result", block(_pretty(job.result)))
     elif job.result_missing is not None:
-        yield from _section(screen, "Result", [f"not kept: {one_line(job.result_missing)}"])
+        yield from _section("Result", [f"not kept: {one_line(job.result_missing)}"])
     if job.history:
-        yield from _section(screen, "Attempts", _attempts(job.history, screen))
+        yield from _section("Attempts", _attempts(job.history))
     if job.changes:
-        yield from _section(screen, "Changes", _changes([change_shown(change) for change in job.changes]))
+        yield from _section("Changes", _changes([change_shown(change) for change in job.changes]))
 
 
-def tell_batch(batch: BatchInfo, now: datetime, screen: Screen) -> Iterator[str]:
+def tell_batch(batch: BatchInfo, now: datetime) -> Iterator[str]:
     """How far a batch has come, line by line."""
-    name = f"  {one_line(batch.name)}" if batch.name else ""
+    screen, name = session().screen, f"  {one_line(batch.name)}" if batch.name else ""
     yield f"{screen.strong(batch.id)}{name}  {number(batch.ended)} of {number(batch.total)} ended"
     yield ""
     for state in JobState:
         if state in batch.counts:
             yield f"  {screen.paint(f'{state:<12}', COLOURS[state])}{number(batch.counts[state])}"
-    yield f"  {'created':<12}{_moment(batch.created_at, now)}"
-    if batch.finished_at is not None:
-        yield f"  {'finished':<12}{_moment(batch.finished_at, now)}"
-    if batch.then_id is not None:
-        yield f"  {'then':<12}{batch.then_id}{'' if batch.finished_at else ', when all have ended'}"
+    then = batch.then_id and f"{batch.then_id}{'' if batch.finished_at else ', when all have ended'}"
+    finished = _moment(batch.finished_at, now) if batch.finished_at else None
+    yield from facts([("created", _moment(batch.created_at, now)), ("finished", finished), ("then", then)])
 
 
 def _ties(ties: Ties, now: datetime) -> Iterator[tuple[str, str]]:
@@ -338,7 +304,7 @@ def error_line(error: Error | None) -> str:
 def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     waits = job.state is JobState.PENDING and job.view(now) not in (View.WAITING, View.UNREADABLE)
     yield "type", one_line(job.type) + (f"  (schema {job.schema_version})" if job.schema_version != 1 else "")
-    facts = {
+    shown = {
         "priority": str(job.priority),
         "key": job.key,
         "tenant": job.tenant,
@@ -355,7 +321,7 @@ def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
         "asked": None if job.request is None else f"{job.request}: its worker is told within a second",
         "error": error_line(job.error),
     }
-    for name, value in facts.items():
+    for name, value in shown.items():
         if value:
             yield name, _moment(value, now) if isinstance(value, datetime) else one_line(value)
 
@@ -373,7 +339,8 @@ def _attempts_line(job: Job) -> str:
     return "; ".join([f"{job.attempts} of {job.max_attempts}", *parts])
 
 
-def _attempts(history: Sequence[Attempt], screen: Screen) -> Iterator[str]:
+def _attempts(history: Sequence[Attempt]) -> Iterator[str]:
+    screen = session().screen
     for attempt in history:
         colour = _OUTCOMES.get(attempt.outcome)
         duration = took(attempt.finished_at - attempt.started_at)
@@ -406,9 +373,9 @@ def _changes(changes: Sequence[Change]) -> Iterator[str]:
             yield f"    payload before: {one_line(json.dumps(change.before, ensure_ascii=False))}"
 
 
-def _section(screen: Screen, title: str, lines: Iterator[str] | Sequence[str]) -> Iterator[str]:
+def _section(title: str, lines: Iterator[str] | Sequence[str]) -> Iterator[str]:
     yield ""
-    yield screen.strong(title)
+    yield session().screen.strong(title)
     for line in lines:
         yield f"  {line}".rstrip()
 
@@ -416,13 +383,13 @@ def _section(screen: Screen, title: str, lines: Iterator[str] | Sequence[str]) -
 def _when(job: Job, now: datetime) -> str:
     match job.view(now):
         case View.DUE:
-            return f"waits {age(now - job.run_at)}"
+            return f"waits {span(now - job.run_at)}"
         case View.WAITING:
             return "for other jobs"
         case View.UNREADABLE:
             return "no worker that tried can read its payload"
     if job.state is JobState.PROCESSING:
-        return f"for {age(now - (job.started_at or now))}"
+        return f"for {span(now - (job.started_at or now))}"
     return ago(job.run_at if job.state is JobState.PENDING else job.finished_at or job.updated_at, now)
 
 

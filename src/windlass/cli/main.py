@@ -18,7 +18,6 @@ from windlass.cli import (
     access,
     actions,
     dlq,
-    doctor,
     jobs,
     metrics,
     produce,
@@ -27,12 +26,11 @@ from windlass.cli import (
     settings,
     store,
     top,
-    up,
     work,
 )
 from windlass.cli.commands import Group, command
 from windlass.cli.process import leave
-from windlass.cli.screen import as_typed, find_program_name
+from windlass.cli.screen import as_typed, find_program_name, say
 from windlass.cli.session import Session, answer
 from windlass.errors import InvalidValue, StoreError, WindlassError, must_be
 from windlass.store.engine import Unstorable
@@ -96,9 +94,9 @@ def cli(ctx: click.Context) -> None:
 
 # In the order of use, which is the order of the help.
 for each in (
-    *(*up.COMMANDS, *serve.COMMANDS, *work.COMMANDS, *produce.COMMANDS, *jobs.COMMANDS, *top.COMMANDS),
+    *(*work.UP, *serve.COMMANDS, *work.COMMANDS, *produce.COMMANDS, *jobs.COMMANDS, *top.COMMANDS),
     *(*actions.COMMANDS, *dlq.COMMANDS, *settings.FLOW, *schedules.COMMANDS),
-    *(*settings.COMMANDS, *access.COMMANDS, *store.COMMANDS, *metrics.COMMANDS, *doctor.COMMANDS),
+    *(*settings.COMMANDS, *access.COMMANDS, *store.COMMANDS, *metrics.COMMANDS, *metrics.DOCTOR),
     *(*metrics.PLANNING, completion),
 ):
     cli.add_command(each)
@@ -169,4 +167,4 @@ def _failed(error: click.ClickException | WindlassError) -> int:
 
 
 def _say(message: str) -> None:
-    click.echo(f"windlass: {as_typed(' '.join(message.split()))}", err=True)
+    say(as_typed(message))

@@ -1,12 +1,13 @@
-"""Metrics, alerts and how many workers it takes."""
+"""What happened, what is wrong, and how many workers it takes."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from importlib import resources
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +17,21 @@ import msgspec
 from windlass import connect
 from windlass.bench.run import Figure, measure, steps
 from windlass.cli.commands import command, option, rate, span
-from windlass.cli.screen import Cell, Row, ago, duration, number, one_line, progress, took
-from windlass.cli.session import answer, end, session, table
-from windlass.errors import Refused, StoreError, must_be
-from windlass.observe.alerts import Severity
-from windlass.observe.firing import Firing
+from windlass.cli.screen import Cell, Row, age, as_typed, duration, marked, number, one_line, progress, took
+from windlass.cli.session import Session, answer, end, session, table
+from windlass.clock import SystemClock
+from windlass.errors import Refused, StoreError, StoreMismatch, must_be
 from windlass.observe.firing import rules as rule_file
 from windlass.ops import Ops
-from windlass.ops.observing import AlertReport, MetricsReport, Scale, alerts_document
+from windlass.ops.doctor import Diagnosis, Level, checkup, diagnoses
+from windlass.ops.observing import AlertDocument, AlertsDocument, MetricsReport, ReleaseTotals, Scale
 from windlass.ops.plan import Load, Plan, measured, plan
-from windlass.ops.remote import RemoteOps
-from windlass.ops.words import count
+from windlass.ops.signals import Signals
+from windlass.ops.verdict import in_a_line
+from windlass.ops.words import ago, count
 from windlass.size import parse_size
 from windlass.smoke import Smoked, smoke, with_samples
+from windlass.url import without_password
 
 # Whoever looks wants what is there at this moment, and waits for it.
 _NOW = timedelta(0)
@@ -51,12 +54,9 @@ def metrics(prometheus: bool) -> None:
 
 
 def _looked() -> Ops:
-    """The verbs on a store in which somebody has counted just now what came in and what waits.
-
-    Workers and servers do so every few seconds, but there may be none.
-    """
+    """The verbs on a store that was counted just now: there may be no worker or server that does so."""
     ops = session().ops()
-    if isinstance(ops, RemoteOps):
+    if ops.remote is not None:
         name = click.get_current_context().info_name
         raise Refused(
             f"{name} needs the store itself, and this is a server: GET /api/v1/{name} tells the same"
@@ -68,74 +68,45 @@ def _looked() -> Ops:
 
 
 def _report(report: MetricsReport) -> Iterator[str]:
-    head: tuple[str, ...] = (
-        "TYPE",
-        "ENQUEUED",
-        "STARTED",
-        "COMPLETED",
-        "FAILED",
-        "DEAD",
-        "AVG WAIT",
-        "AVG RUN",
-    )
-    types: list[Row] = [
-        [
-            each.type,
-            each.enqueued,
-            each.started,
-            each.completed,
-            each.failed,
-            _wrong(each.dead),
-            _average(each.wait_ms),
-            _average(each.run_ms),
-        ]
+    counted = ("type", "enqueued", "started", "completed", "failed")
+    types = [
+        [*attrgetter(*counted)(each), marked(each.dead), _average(each.wait_ms), _average(each.run_ms)]
         for each in report.types
     ]
+    head = [*(name.upper() for name in counted), "DEAD", "AVG WAIT", "AVG RUN"]
     yield from table(head, types, "nothing has happened yet; what happens is counted within seconds")
-    head = ("RELEASE", "FIRST SEEN", "ATTEMPTS", "FAILED", "SHARE", "AVG RUN", "FAILS MOST")
-    releases: list[Row] = [
-        [
-            each.version,
-            ago(each.first_at, report.now),
-            each.attempts,
-            _wrong(each.failed),
-            _share(each.failed, each.attempts),
-            _average(each.run_ms),
-            # The type of which most attempts fail.
-            "-"
-            if not each.failed
-            else f"{each.types[0].type} {_share(each.types[0].failed, each.types[0].attempts)}",
-        ]
-        for each in report.releases
-    ]
-    yield from _further(head, releases)
-    head = ("SERVICE", "ENQUEUED", "LAST 10 MIN", "REFUSED (429)", "BROKEN (5XX)")
-    services: list[Row] = [
-        [
+    head = ["RELEASE", "FIRST SEEN", "ATTEMPTS", "FAILED", "SHARE", "AVG RUN", "FAILS MOST"]
+    yield from _further(head, [_release(each, report.now) for each in report.releases])
+    services = [
+        (
             each.service,
             each.enqueued,
             each.enqueued_lately,
-            _wrong(each.refused, "yellow"),
-            _wrong(each.broken),
-        ]
+            marked(each.refused, "yellow"),
+            marked(each.broken),
+        )
         for each in report.services
     ]
-    yield from _further(head, services)
-    events: list[Row] = [
-        [ago(each.at, report.now), each.event, each.type, each.job, one_line(each.error or "")]
-        for each in report.events
+    yield from _further(("SERVICE", "ENQUEUED", "LAST 10 MIN", "REFUSED (429)", "BROKEN (5XX)"), services)
+    events = [
+        (ago(each.at, report.now), each.event, each.type, each.job, each.error) for each in report.events
     ]
     yield from _further(("LAST EVENTS", "EVENT", "TYPE", "JOB", "ERROR"), events)
 
 
-def _further(head: tuple[str, ...], rows: list[Row]) -> Iterator[str]:
+def _release(each: ReleaseTotals, now: datetime) -> Row:
+    worst = "-"
+    if each.failed:
+        most = each.types[0]
+        worst = f"{most.type} {_share(most.failed, most.attempts)}"
+    first, failed, share = ago(each.first_at, now), marked(each.failed), _share(each.failed, each.attempts)
+    return [each.version, first, each.attempts, failed, share, _average(each.run_ms), worst]
+
+
+def _further(head: Sequence[str], rows: Sequence[Row]) -> Iterator[str]:
     if rows:
         yield ""
         yield from table(head, rows)
-
-
-def _wrong(count: int, colour: str = "red") -> Cell:
-    return Cell(number(count), colour if count else None)
 
 
 def _share(part: int, whole: int) -> str:
@@ -162,27 +133,28 @@ def alerts(rules: bool, dashboard: bool) -> None:
         click.echo(rule_file() if rules else grafana.read_text(encoding="utf-8"), nl=False)
         return
     report = session().ops().alerts()
-    answer(alerts_document(report), _alerts(report))
+    answer(report, _alerts(report))
     if report.alerts and not report.watched and not session().json:
         text = "no server has been looking: what may have held for long enough is taken to have"
         click.echo(text, err=True)
     end(int(bool(report.firing)))
 
 
-def _alerts(report: AlertReport) -> Iterator[str]:
+def _alerts(report: AlertsDocument) -> Iterator[str]:
     if not report.alerts:
         yield session().screen.paint("all is well: no alert holds", "green")
         return
-    ordered = sorted(report.alerts, key=lambda each: (not each.fires, each.alert.severity != Severity.PAGE))
+    # What fires and what pages comes first.
+    ordered = sorted(report.alerts, key=attrgetter("state", "severity"))
     head = ("STATE", "SEVERITY", "SINCE", "ALERT", "WHAT IS WRONG")
     yield from table(head, (_row(each, report.now) for each in ordered))
 
 
-def _row(each: Firing, now: datetime | None) -> Row:
-    colour = "red" if each.alert.severity is Severity.PAGE else "yellow"
-    state = Cell("firing", colour) if each.fires else Cell("pending")
+def _row(each: AlertDocument, now: datetime | None) -> Row:
+    colour = "red" if each.severity == "page" else "yellow"
+    state = Cell(each.state, colour if each.state == "firing" else None)
     since = "-" if now is None else ago(each.since, now)
-    return [state, each.alert.severity.value, since, each.alert.name, one_line(each.summary)]
+    return [state, each.severity, since, each.name, each.summary]
 
 
 @command("""
@@ -199,20 +171,16 @@ def autoscale() -> None:
 def _scale(scale: Scale) -> Iterator[str]:
     slots = count(scale.slots_per_worker, "slot")
     yield f"desired: {scale.desired} (alive: {scale.alive}, {slots} each)"
-    rows: list[Row] = [
-        [
-            each.type,
-            each.waiting,
-            each.running,
-            f"{each.arrivals_per_second:g}",
-            f"{each.service_seconds:g}",
-            f"{each.slots:g}",
-        ]
+    rows = [
+        (*attrgetter("type", "waiting", "running")(each), *(f"{rate:g}" for rate in _RATES(each)))
         for each in scale.types
         if each.slots
     ]
     if rows:
         yield from table(("TYPE", "WAITING", "RUNNING", "ARRIVALS/S", "SECONDS EACH", "SLOTS"), rows)
+
+
+_RATES = attrgetter("arrivals_per_second", "service_seconds", "slots")
 
 
 COMMANDS = (metrics, alerts, autoscale)
@@ -246,14 +214,9 @@ def smoke_command(types: tuple[str, ...], within: timedelta) -> None:
 
 
 def _smoked(each: Smoked) -> Row:
-    return [
-        one_line(each.type),
-        Cell(each.outcome.replace("_", " "), "green" if each.ok else "red"),
-        "" if each.seconds is None else took(timedelta(seconds=each.seconds)),
-        one_line(each.app or ""),
-        one_line(each.worker or ""),
-        one_line(each.detail),
-    ]
+    outcome = Cell(each.outcome.replace("_", " "), "green" if each.ok else "red")
+    ran = None if each.seconds is None else took(timedelta(seconds=each.seconds))
+    return [each.type, outcome, ran, each.app, each.worker, each.detail]
 
 
 @command("""
@@ -355,15 +318,10 @@ def bench(what: str | None, scale: float, folder: Path | None) -> None:
 
 
 def _figure(figure: Figure) -> Row:
-    return [
-        figure.name,
-        f"{figure.median:.2f}" if figure.median < _WHOLE_FROM else round(figure.median),
-        figure.unit,
-        "" if figure.share is None else f"{figure.share:.2f}",
-        figure.share_of or "",
-        figure.aim or "",
-        _VERDICTS[figure.reached],
-    ]
+    measured = f"{figure.median:.2f}" if figure.median < _WHOLE_FROM else round(figure.median)
+    share = None if figure.share is None else f"{figure.share:.2f}"
+    reached = _VERDICTS[figure.reached]
+    return [figure.name, measured, figure.unit, share, figure.share_of, figure.aim, reached]
 
 
 _VERDICTS = {None: "", True: "reached", False: "missed"}
@@ -371,3 +329,114 @@ _LARGEST_SCALE = 100
 # Below this a figure has something to say behind its point.
 _WHOLE_FROM = 100
 PLANNING = (smoke_command, plan_command, bench)
+
+
+# --- is everything well? ------------------------------------------------------------------------
+
+_MARKS = {Level.OK: ("ok", "green"), Level.WARNING: ("!", "yellow"), Level.BAD: ("BAD", "red")}
+_NO_STORE = 3
+
+
+@command("""
+    windlass doctor
+    windlass doctor --json
+    windlass doctor --quiet
+""")
+@option("--quiet -q", "Only what is not well.")
+def doctor(quiet: bool) -> None:
+    """Look at everything: store, clocks, disk, workers, upkeep, leases, what waits, what was verified.
+
+    What is not well comes with the command that mends it. Exit code 0: nothing is bad (warnings aside); 1:
+    something is; 3: the store cannot be reached.
+    """
+    here = session()
+    found, code = _examined(here)
+    answer({"healthy": code == 0, "diagnoses": found}, _diagnoses(here, found, quiet=quiet))
+    end(code)
+
+
+def _examined(here: Session) -> tuple[list[Diagnosis], int]:
+    url = here.config.database_url
+    if connect.is_http(url):
+        shown = without_password(url)
+        raise Refused(f"doctor needs the store itself, and {shown} is a server: run it where the server runs")
+    found = [Diagnosis("configuration", Level.OK, f"the store is {here.place}")]
+    try:
+        found += diagnoses(checkup(here.ops(), SystemClock()))
+    except StoreMismatch as error:
+        # A damaged file has another remedy, which its message names.
+        fix = "windlass db migrate" if "db migrate" in str(error) else None
+        return [*found, Diagnosis("schema", Level.BAD, str(error), fix)], 1
+    except StoreError as error:
+        return [*found, Diagnosis("store", Level.BAD, str(error))], _NO_STORE
+    return found, int(any(each.level is Level.BAD for each in found))
+
+
+def _diagnoses(here: Session, found: list[Diagnosis], *, quiet: bool) -> Iterator[str]:
+    paint = here.screen.paint
+    for each in found:
+        if quiet and each.level is Level.OK:
+            continue
+        mark, colour = _MARKS[each.level]
+        yield f"{paint(f'{mark:<4}', colour)}{each.name:<14}{as_typed(one_line(each.sentence))}"
+        if each.mend is not None:
+            yield f"{'':<18}to fix it: {as_typed(each.mend)}"
+    bad = sum(each.level is Level.BAD for each in found)
+    warnings = sum(each.level is Level.WARNING for each in found)
+    also = f" {count(warnings, 'warning')}" if warnings else ""
+    if bad:
+        yield paint(f"Not well: {bad} bad,{also or ' no warnings'}.", "red")
+    else:
+        yield paint(f"Well, with{also}.", "yellow") if warnings else paint("All is well.", "green")
+
+
+@command("""
+    windlass signals
+    windlass signals --json
+""")
+def signals_command() -> None:
+    """What a depth does not tell: what starves, is not taken, was done twice, had no effect, has stopped.
+
+    Waiting jobs by priority; what went in and came out in the last hour; what came of verification samples
+    (`@queue.job(verify=check)`); and when upkeep last succeeded.
+    """
+    found = session().ops().signals()
+    answer(found, _signals(found))
+
+
+DOCTOR = (doctor, signals_command)
+
+
+def _signals(found: Signals) -> Iterator[str]:
+    late, starved = Cell("late", "red"), Cell("starved", "red")
+    bands = [(each.priority, each.due, each.oldest, starved if each.starved else "") for each in found.bands]
+    yield from _section("Waiting, by priority", ("PRI", "DUE", "OLDEST", ""), bands)
+    untaken = [(each.type, each.count, each.oldest, each.why.replace("_", " ")) for each in found.untaken]
+    yield from _section("Due for long and not taken", ("TYPE", "DUE", "OLDEST", "WHY"), untaken)
+    head = [*(name.upper() for name in _WENT[:-1]), "TOO LATE"]
+    went = map(attrgetter(*_WENT), found.balances)
+    yield from _section(f"Within the last {age(found.window)}", head, went)
+    checked = [
+        (each.type, each.matched, marked(each.mismatched), each.unknown, each.waiting, each.last_mismatch_job)
+        for each in found.checked
+    ]
+    head = ["TYPE", "MATCHED", "MISMATCHED", "UNKNOWN", "WAITING", "LAST MISMATCH"]
+    yield from _section("Verified", head, checked)
+    ticks = [
+        (each.name, "never" if each.age is None else each.age, each.within, late if each.late else "")
+        for each in found.ticks
+    ]
+    yield from _section("Last succeeded", ("WHAT", "AGO", "WITHIN", ""), ticks)
+    for finding in found.findings:
+        text = as_typed(one_line(in_a_line(finding, found.now)))
+        yield session().screen.paint(f"! {text}", "yellow")
+
+
+_WENT = ("type", "enqueued", "started", "completed", "failed", "dead", "reaped", "late")
+
+
+def _section(title: str, head: Sequence[str], rows: Iterable[Row]) -> Iterator[str]:
+    if shown := list(rows):
+        yield session().screen.strong(title)
+        yield from table(head, shown)
+        yield ""

@@ -23,27 +23,23 @@ from windlass import connect
 from windlass.cli.logs import STDERR, log_to_stderr, write
 from windlass.cli.session import Session
 from windlass.config import WorkerConfig
-from windlass.ops.carrier import carrying
+from windlass.ops.bulk import carrying
 from windlass.queue import Queue
 from windlass.registry import SHELL
 from windlass.store.store import Store
 from windlass.worker.health import Health, HealthAddress, StoreWait, expose
-from windlass.worker.shutdown import Remaining, within
 from windlass.worker.supervisor import Supervised
 from windlass.worker.watchdog import Watched
-from windlass.worker.worker import Worker
+from windlass.worker.worker import Remaining, Worker, within
 
 # As Python has it: this is loaded before the application. And as we have it: jobs come and go with a dozen
-# objects each.
+# objects each, and the search takes a tenth of a no-op job.
 _USUAL = gc.get_threshold()
 _RARELY = 5_000
 
 
 def collect_rarely() -> None:
-    """Keep what is loaded by now out of every later search, and search less often; a tenth of a no-op job.
-
-    Whoever has set or switched anything about it knows better.
-    """
+    """Search for garbage less often, and not in what is loaded by now, unless somebody has set that."""
     if gc.isenabled() and gc.get_threshold() == _USUAL:
         gc.collect()
         gc.freeze()
@@ -127,7 +123,7 @@ def restart_process(here: Session, more: Mapping[str, str] | None = None) -> Non
         os.chdir(here.folder or ".")
     # A signal that comes from here on waits for the new process, which lets it through in `signals.obey`.
     signal.pthread_sigmask(signal.SIG_BLOCK, _NUMBERS)
-    if not signals.asked:
+    if not signals.first:
         try:
             os.execve(_PYTHON, command_line(here), {**here.environment, **(more or {})})  # noqa: S606 - no shell is wanted
         except OSError as error:
@@ -140,18 +136,13 @@ def command_line(here: Session) -> list[str]:
     return [_PYTHON, "-m", "windlass", *here.arguments]
 
 
-class Obedient(Protocol):
-    """Whoever can be ended by signals: a worker, or a supervisor."""
+class _Obedient(Protocol):
+    """Whoever can be ended by signals, once it has begun; the second one ends the process at once."""
 
     @property
-    def begun(self) -> bool:
-        """Whether there is anything to shut down yet."""
-
-    def request_stop(self) -> None:
-        """The first signal."""
-
-    def abandon(self) -> None:
-        """The second one, just before the process is gone."""
+    def begun(self) -> bool: ...
+    def request_stop(self) -> None: ...
+    def abandon(self) -> None: ...
 
 
 class Succession:
@@ -252,16 +243,12 @@ class Signals:
     As long as the worker has not begun there is nothing to shut down: then the first one is the end.
     """
 
-    def __init__(self) -> None:
-        self._process: int | None = None
-        self._worker: Obedient | None = None
-        self.asked = False
-        # The signal that came first; and whether the next one ends the process at once.
-        self.first = 0
-        self._warned = False
-        self._patient = False
-        self._ends_by_itself = False
-        self._masks = threading.local()
+    _process: int | None = None
+    _worker: _Obedient | None = None
+    # The signal that came first; and whether the next one ends the process at once.
+    first = 0
+    _warned = _patient = _ends_by_itself = False
+    _masks = threading.local()
 
     def obey(self, *, supervised: bool = False, adopts: bool = False, ends_by_itself: bool = False) -> None:
         """From now on a signal ends this process as it ends a worker; call it before anything that may wait.
@@ -273,8 +260,7 @@ class Signals:
         """
         self._process = os.getpid()
         self._worker = None
-        self.asked = self._warned = False
-        self.first = 0
+        self._warned, self.first = False, 0
         self._patient = supervised
         self._ends_by_itself = ends_by_itself
         for number in _NUMBERS:
@@ -290,7 +276,7 @@ class Signals:
         """The exit code for the signal that began the end, as shells have it; 0 if none came."""
         return _SIGNALLED + self.first if self.first else 0
 
-    def serve(self, worker: Obedient) -> None:
+    def serve(self, worker: _Obedient) -> None:
         """Signals go to this one from now on."""
         self._worker = worker
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _NUMBERS)
@@ -329,7 +315,6 @@ class Signals:
             # Without the interpreter's own farewell, which would wait for threads.
             os._exit(_SIGNALLED + number)
         else:
-            self.asked = True
             self.first = self.first or number
             self._warned = self._warned or number != signal.SIGHUP
             if number == signal.SIGINT:

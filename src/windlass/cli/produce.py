@@ -17,7 +17,7 @@ from windlass import connect
 from windlass.checks import read_moment
 from windlass.cli.commands import command, moment, option, options, rate, span
 from windlass.cli.jobs import error_line
-from windlass.cli.screen import ago, one_line, progress
+from windlass.cli.screen import one_line, progress, say
 from windlass.cli.session import answer, end, session
 from windlass.errors import (
     InvalidValue,
@@ -33,7 +33,7 @@ from windlass.job import Job, JobState, NewJob, View
 from windlass.ops import Ops, Pace
 from windlass.ops.document import job_document, plain
 from windlass.ops.explain import START_SHELL
-from windlass.ops.words import count, start_worker
+from windlass.ops.words import ago, count, start_worker
 from windlass.payload import parse
 from windlass.queue import JobHandle, Queue
 from windlass.registry import SHELL
@@ -222,7 +222,6 @@ def _opened(path: str) -> AbstractContextManager[IO[bytes]]:
 _CHUNK = 1000
 
 
-# What every new job takes.
 job_options = options(
     option("--priority N", "0 to 10, higher first; 5 unless the type says otherwise.", type=int),
     option("--delay DURATION", "Not before this time has passed.", type=span),
@@ -379,9 +378,6 @@ _WHEN: dict[View | None, str] = {
 }
 
 
-# --- to its end ---------------------------------------------------------------------------------
-
-
 def follow(handle: JobHandle) -> None:
     """Tell each failed attempt as it happens; at the end show the output and exit 0 or 1."""
     here = session()
@@ -390,7 +386,7 @@ def follow(handle: JobHandle) -> None:
     with suppress(Refused):
         if not any(worker.alive for worker in ops.workers()):
             start = start_worker([handle.get().type])
-            _say(f"no worker is running: start one with {start}, in another terminal")
+            say(f"no worker is running: start one with {start}, in another terminal")
     tell_of_shell(ops, handle.get())
     job = _to_the_end(handle, ops)
     output = job.history[-1].output if job.history else None
@@ -402,7 +398,7 @@ def follow(handle: JobHandle) -> None:
         click.echo(output.stderr, nl=False, err=True)
     if job.state is not JobState.COMPLETED:
         attempts = count(job.attempts, "attempt")
-        _say(f"{job.id} is {job.state} after {attempts}; windlass show {job.id} tells all")
+        say(f"{job.id} is {job.state} after {attempts}; windlass show {job.id} tells all")
         end(1)
 
 
@@ -413,7 +409,7 @@ def tell_of_shell(ops: Ops, job: Job) -> None:
     with suppress(Refused):
         found = ops.explain(job.id)
         if any(START_SHELL in text for text in (found.sentence, *found.also)):
-            _say(f"no running worker takes this shell job: {START_SHELL}")
+            say(f"no running worker takes this shell job: {START_SHELL}")
 
 
 def _to_the_end(handle: JobHandle, ops: Ops) -> Job:
@@ -428,14 +424,10 @@ def _to_the_end(handle: JobHandle, ops: Ops) -> Job:
                 what = one_line(error_line(attempt.error)) or attempt.outcome
                 waits = attempt is job.history[-1] and job.state is JobState.PENDING
                 again = f"; next attempt {ago(job.run_at, ops.now())}" if waits else ""
-                _say(f"attempt {attempt.number} of {job.max_attempts}: {what}{again}")
+                say(f"attempt {attempt.number} of {job.max_attempts}: {what}{again}")
                 reported = attempt.claim
         if job.ended:
             return job
-
-
-def _say(message: str) -> None:
-    click.echo(f"windlass: {message}", err=True)
 
 
 _BETWEEN_LOOKS = 0.5

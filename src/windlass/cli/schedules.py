@@ -17,13 +17,13 @@ from windlass.cli.commands import command, group, option, why_option
 from windlass.cli.jobs import COLOURS
 from windlass.cli.logs import log_to_stderr
 from windlass.cli.process import leave, signals
-from windlass.cli.screen import Cell, Row, Screen, ago, as_typed, block, duration, one_line
-from windlass.cli.session import answer, session, table
+from windlass.cli.screen import Cell, Row, Screen, as_typed, block, duration, one_line, say
+from windlass.cli.session import answer, facts, session, table
 from windlass.clock import SystemClock
 from windlass.loop import Loop
 from windlass.ops import Ops, ScheduleStatus, ScheduleWish
 from windlass.ops.schedules import ScheduleHistory
-from windlass.ops.words import clock
+from windlass.ops.words import ago, clock
 from windlass.payload import parse
 from windlass.registry import SHELL
 from windlass.schedule import CATCH_UPS, OVERLAPS, TimingOptions
@@ -106,16 +106,7 @@ def show(name: str, limit: int) -> None:
 @option("--tenant NAME", "Of its jobs.", default="")
 @option("--replace", "Put it in the place of one that has this name.")
 @why_option
-def add(
-    name: str,
-    job_type: str | None,
-    payload: str | None,
-    command: str | None,
-    *,
-    replace: bool,
-    why: str,
-    **given: Any,
-) -> None:
+def add(name: str, job_type: str | None, payload: str | None, command: str | None, **given: Any) -> None:
     """Make a schedule, or with --replace change one.
 
     One that stands in the place of the code's holds until it is removed.
@@ -125,6 +116,7 @@ def add(
     content = {"command": command} if job_type is None else {} if payload is None else parse(payload)
     queue = session().queue
     queue.publish()
+    replace, why = given.pop("replace"), given.pop("why")
     timing = {key: given.pop(key) for key in TimingOptions.__annotations__}
     said: Any = {key: value for key, value in timing.items() if value is not None}
     wish = ScheduleWish(name=name, type=job_type or SHELL, payload=content, timing=said, **given)
@@ -210,24 +202,19 @@ def _lines(status: ScheduleStatus, what: str) -> None:
     when = f", next {clock(status.next_at)}" if status.next_at else ""
     answer(status, f"{status.name}: {what}{when}")
     for note in () if session().json else status.notes:
-        click.echo(f"windlass: {as_typed(one_line(note))}", err=True)
+        say(as_typed(one_line(note)))
 
 
 def _row(each: ScheduleStatus, now: datetime) -> Row:
-    return [
-        each.name,
-        one_line(each.type),
-        _times(each),
-        Cell(each.state, _STATES[each.state]),
-        ago(each.next_at, now) if each.next_at else "-",
-        "-" if each.last is None else f"{each.last.job_state or each.last.outcome}, {ago(each.last.at, now)}",
-    ]
+    state, soon = Cell(each.state, _STATES[each.state]), ago(each.next_at, now) if each.next_at else "-"
+    last = each.last and f"{each.last.job_state or each.last.outcome}, {ago(each.last.at, now)}"
+    return [each.name, each.type, _times(each), state, soon, last or "-"]
 
 
 def _tell(found: ScheduleHistory, now: datetime, screen: Screen) -> Iterator[str]:
     yield f"{screen.strong(found.name)}  {screen.paint(found.state, _STATES[found.state])}"
     yield ""
-    facts = [
+    shown = [
         ("type", one_line(found.type)),
         ("payload", block(bytes(found.payload).decode())[0]),
         ("times", _times(found)),
@@ -237,11 +224,10 @@ def _tell(found: ScheduleHistory, now: datetime, screen: Screen) -> Iterator[str
         ("made by", "the code" if found.origin == "code" else "an operator"),
     ]
     if found.state == "paused" and found.paused_at is not None:
-        facts.append(("paused", f"by {one_line(found.paused_by or 'unknown')} {ago(found.paused_at, now)}"))
+        shown.append(("paused", f"by {one_line(found.paused_by or 'unknown')} {ago(found.paused_at, now)}"))
     if found.next_at is not None:
-        facts.append(("next", f"{clock(found.next_at)}  ({ago(found.next_at, now)})"))
-    for name, value in facts:
-        yield f"  {name:<12}{value}"
+        shown.append(("next", f"{clock(found.next_at)}  ({ago(found.next_at, now)})"))
+    yield from facts(shown)
     for note in found.notes:
         yield screen.paint(f"! {as_typed(one_line(note))}", "yellow")
     if found.history:

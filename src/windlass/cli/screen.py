@@ -11,7 +11,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
@@ -58,6 +58,11 @@ def as_typed(text: str) -> str:
     return text if _NAME.typed == USUAL else _COMMAND.sub(lambda _: f"{_NAME.typed} ", text)
 
 
+def say(message: str) -> None:
+    """Say something besides the answer, in one line."""
+    click.echo(f"windlass: {' '.join(message.split())}", err=True)
+
+
 class Cell(NamedTuple):
     """A text on the screen with its colour, if it may have one."""
 
@@ -65,7 +70,9 @@ class Cell(NamedTuple):
     colour: str | None = None
 
 
-Row = Sequence[Cell | str | int]
+# None is an empty cell, and a span of time is shown in one unit.
+Value = Cell | str | int | timedelta | None
+Row = Sequence[Value]
 
 
 class Screen(NamedTuple):
@@ -84,7 +91,7 @@ class Screen(NamedTuple):
 
     def paint(self, text: str, colour: str | None) -> str:
         """The text in a colour, if the screen has colours."""
-        return click.style(text, fg=colour) if colour and self.colours else text
+        return click.style(text, fg=colour) if text and colour and self.colours else text
 
     def strong(self, text: str) -> str:
         """The text in bold, if the screen can."""
@@ -140,11 +147,6 @@ def age(span: timedelta) -> str:
     return words.span(abs(span))
 
 
-def ago(moment: datetime, now: datetime) -> str:
-    """A moment as seen from now: 3m ago, in 20s."""
-    return f"in {age(moment - now)}" if moment > now else f"{age(now - moment)} ago"
-
-
 def took(span: timedelta) -> str:
     """A measured duration: 12ms, 1.52s, 3m 20s."""
     seconds = span.total_seconds()
@@ -171,21 +173,18 @@ def number(count: int) -> str:
     return f"{count:,}"
 
 
-def size(count: int) -> str:
-    """Bytes for people."""
-    amount = float(count)
-    for unit in ("B", "KB", "MB", "GB"):
-        if amount < _STEP:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= _STEP
-    return f"{amount:.1f} TB"
+def marked(count: int, colour: str | None = "red") -> Cell:
+    """A count that is in colour if it is not 0."""
+    return Cell(number(count), colour if count else None)
 
 
-def _cell(value: Cell | str | int) -> Cell:
+def _cell(value: Value) -> Cell:
     """What a table shows. Whoever filled it in, nothing in it steers the terminal."""
     if isinstance(value, Cell):
         return Cell(_harmless(value.text), value.colour)
-    return Cell(number(value) if isinstance(value, int) else _harmless(value))
+    if isinstance(value, timedelta):
+        return Cell(age(value))
+    return Cell(number(value) if isinstance(value, int) else one_line(value or ""))
 
 
 def _harmless(text: str) -> str:
@@ -197,7 +196,7 @@ def _harmless(text: str) -> str:
     )
 
 
-def _is_number(value: Cell | str | int) -> bool:
+def _is_number(value: Value) -> bool:
     """A count, plain or in colour; a text may look like one and is none."""
     return isinstance(value, int) or (isinstance(value, Cell) and value.text.replace(",", "").isdecimal())
 
@@ -213,7 +212,6 @@ def _columns(text: str) -> int:
 _GAP = 2
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 _MINUTE = 60
-_STEP = 1024
 
 
 @contextmanager
@@ -231,49 +229,43 @@ _BETWEEN_LINES = 1.0
 
 @contextmanager
 def steps(*, as_json: bool) -> Iterator[Callable[[Step], None]]:
-    """Gives what is to be told of each step; all of it goes to standard error."""
-    showing = _Steps(as_json=as_json)
+    """Gives what shows each step, on standard error: a line that changes, or a line a second."""
+    live = not as_json and sys.stderr.isatty()
+    name, first, shown = "", 0, False
+    begun = last = 0.0
+
+    def show(step: Step) -> None:
+        nonlocal name, first, begun, last, shown
+        now = monotonic()
+        if step.name != name:
+            name, begun, first, last = step.name, now, step.done, 0.0
+        if not (live or step.done == step.total) and now - last < _BETWEEN_LINES:
+            return
+        last, shown = now, live
+        rate = (step.done - first) / max(now - begun, 1e-3)
+        left = (step.total - step.done) / rate if rate else None
+        if as_json:
+            facts = {"step": name, "rows": step.done, "total": step.total, "rate": round(rate)}
+            click.echo(json.dumps({**facts, "eta": left and round(left, 1)}), err=True)
+        else:
+            line = _step_line(step, rate, left)
+            click.echo(f"\r{line}\x1b[K" if live else line, err=True, nl=not live)
+
     try:
-        yield showing.tell
+        yield show
     finally:
-        if showing.shown:
+        if shown:
             click.echo(err=True)
 
 
-class _Steps:
-    """One line that changes on a terminal; a line a second elsewhere."""
-
-    def __init__(self, *, as_json: bool) -> None:
-        self._json = as_json
-        self._live = not as_json and sys.stderr.isatty()
-        self._name = ""
-        self._first = 0
-        self._begun = self._told = 0.0
-        self.shown = False
-
-    def tell(self, step: Step) -> None:
-        now = monotonic()
-        if step.name != self._name:
-            self._name, self._begun, self._first, self._told = step.name, now, step.done, 0.0
-        over = step.done == step.total
-        if not (self._live or over) and now - self._told < _BETWEEN_LINES:
-            return
-        self._told = now
-        rate = (step.done - self._first) / max(now - self._begun, 1e-3)
-        left = (step.total - step.done) / rate if rate else None
-        if self._json:
-            facts = {"step": step.name, "rows": step.done, "total": step.total}
-            click.echo(json.dumps({**facts, "rate": round(rate), "eta": left and round(left, 1)}), err=True)
-            return
-        words = step.name
-        if step.total:
-            share = step.done / step.total
-            bar = f"[{'#' * round(share * _WIDTH):-<{_WIDTH}}] {share:4.0%}"
-            words = f"{step.name:<9} {bar}  {number(step.done)} of {count(step.total, 'row')}"
-            words += f"  {number(round(rate))}/s" if rate else ""
-            words += f"  {left:.0f}s left" if left else ""
-        self.shown = self._live
-        click.echo(f"\r{words}\x1b[K" if self._live else words, err=True, nl=not self._live)
+def _step_line(step: Step, rate: float, left: float | None) -> str:
+    if not step.total:
+        return step.name
+    share = step.done / step.total
+    bar = f"[{'#' * round(share * _WIDTH):-<{_WIDTH}}] {share:4.0%}"
+    line = f"{step.name:<9} {bar}  {number(step.done)} of {count(step.total, 'row')}"
+    line += f"  {number(round(rate))}/s" if rate else ""
+    return line + (f"  {left:.0f}s left" if left else "")
 
 
 _WIDTH = 30

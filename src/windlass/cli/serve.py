@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -99,53 +100,41 @@ def serve(*, log_json: bool, **given: Any) -> None:
 COMMANDS = (serve,)
 
 
-class Beside:
-    """A server on a thread of a process that has other work; the loopback's callers only."""
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        # What stops a process waits for us, but not for ever.
-        self._thread = threading.Thread(target=self._run, name="windlass-server", daemon=True)
-
-    def start(self, until: threading.Event) -> None:
-        """Answer requests until that happens."""
-
-        def stop_then() -> None:
-            until.wait()
-            self._server.request_stop()
-
-        self._thread.start()
-        threading.Thread(target=stop_then, name="windlass-server-end", daemon=True).start()
-
-    def stop(self) -> None:
-        """Come to the end, which requests that run may hold up for a while."""
-        self._server.request_stop()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            self._server.run()
-        except Exception:  # wall: whatever ends the server, the jobs go on
-            log.exception("server.ended")
-
-
-def serve_beside(queue: Queue, config: ServerConfig, *, fixed: bool) -> tuple[Beside, str]:
+def serve_beside(queue: Queue, config: ServerConfig, *, fixed: bool) -> tuple[Server, str]:
     """A server for this machine and where it listens: at the port, or else at any if that is not `fixed`."""
-    server_module = _server()
-
-    def listening(at: int) -> tuple[Beside, str]:
-        ours = msgspec.structs.replace(config, host="127.0.0.1", insecure=False, upkeep=False, port=at)
-        server = server_module.Server(queue, ours)
-        url = server.listen()
-        return Beside(server), url
-
+    ours = msgspec.structs.replace(config, host="127.0.0.1", insecure=False, upkeep=False)
+    server: Server = _server().Server(queue, ours)
     try:
-        return listening(config.port)
+        return server, server.listen()
     except InvalidValue:
         if fixed:
             raise
-        return listening(0)
+    return serve_beside(queue, msgspec.structs.replace(config, port=0), fixed=True)
+
+
+def run_beside(server: Server, until: threading.Event) -> Callable[[], None]:
+    """Answer requests on a thread of a process that has other work; gives what stops it, and waits."""
+
+    def run() -> None:
+        try:
+            server.run()
+        except Exception:  # wall: whatever ends the server, the jobs go on
+            log.exception("server.ended")
+
+    def stop_then() -> None:
+        until.wait()
+        server.request_stop()
+
+    # What stops a process waits for them, but not for ever.
+    thread = threading.Thread(target=run, name="windlass-server", daemon=True)
+    thread.start()
+    threading.Thread(target=stop_then, name="windlass-server-end", daemon=True).start()
+
+    def stop() -> None:
+        server.request_stop()
+        thread.join()
+
+    return stop
 
 
 def _server() -> ModuleType:

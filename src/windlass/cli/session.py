@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import click
 
@@ -171,10 +172,10 @@ def session() -> Session:
     return click.get_current_context().ensure_object(Session)
 
 
-def keep_log(*, log_json: bool, verbose: bool = False) -> Session:
-    """This run's session, with the log written so."""
+def keep_log(given: dict[str, Any]) -> Session:
+    """This run's session, with the log written as the options say that it takes out."""
     here = session()
-    here.log_json, here.verbose = log_json or here.json, verbose
+    here.log_json, here.verbose = given.pop("log_json") or here.json, given.pop("verbose")
     return here
 
 
@@ -188,6 +189,11 @@ def table(head: Sequence[str], rows: Iterable[Row], empty: str = "") -> Iterator
     """The lines of a table, or what is said in place of an empty one."""
     cells = list(rows)
     yield from session().screen.table(head, cells) if cells or not empty else [empty]
+
+
+def facts(found: Iterable[tuple[str, str | None]], indent: str = "  ") -> Iterator[str]:
+    """A line for each thing of which there is something to say."""
+    return (f"{indent}{name:<12}{value}" for name, value in found if value)
 
 
 def end(code: int) -> None:

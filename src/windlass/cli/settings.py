@@ -12,7 +12,7 @@ import click
 from windlass.cli.actions import commands
 from windlass.cli.commands import command, group, option, why_option
 from windlass.cli.process import chosen
-from windlass.cli.screen import duration, one_line
+from windlass.cli.screen import duration, one_line, say
 from windlass.cli.serve import EXTRA
 from windlass.cli.session import Session, answer, end, session, table
 from windlass.config import unknown_variables
@@ -23,8 +23,8 @@ from windlass.ops.flow import owners
 from windlass.ops.words import clock, count
 from windlass.policy import limit_text
 from windlass.server import listener
-from windlass.settings import ALL, KEY, split
-from windlass.size import told_size
+from windlass.settings import ALL, KEY, read, split
+from windlass.size import size_text
 from windlass.store.flow import Breaker, BreakerState
 from windlass.url import without_password
 from windlass.worker.parts import choose_handlers
@@ -90,7 +90,7 @@ def set_command(name: str, value: str | None, reset: bool, why: str) -> None:
     if job_type is not None and job_type not in owners(ops.front.types()):
         kind = "limit_key" if job_type.startswith(KEY) else "type"
         owner = f"{kind} {job_type.removeprefix(KEY)!r}"
-        click.echo(f"windlass: no {owner} is known yet; the setting holds once there is one", err=True)
+        say(f"no {owner} is known yet; the setting holds once there is one")
     answer({"name": name, "value": value}, f"{name} = {value}")
 
 
@@ -168,7 +168,7 @@ def _start_problems(here: Session) -> list[str]:
 
 def _stored_problems(here: Session) -> list[str]:
     ops, server = _ops_if_any(here), here.config.server()
-    found = [] if ops is None else ops.setting_problems()
+    found = [] if ops is None else list(read(ops.front.settings()).problems)
     # A file that is yet to be made has no key either.
     keyless = is_new_file(here.config.database_url) if ops is None else not ops.keys()
     if keyless and not server.loopback and not server.insecure:
@@ -181,7 +181,7 @@ def _ops_if_any(here: Session) -> Ops | None:
     try:
         return here.ops()
     except StoreUnavailable as error:
-        click.echo(f"windlass: run-time settings are not looked at: {error}", err=True)
+        say(f"run-time settings are not looked at: {error}")
         return None
 
 
@@ -205,7 +205,7 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if name in _SIZES:
-        return told_size(value)
+        return size_text(value)
     if isinstance(value, float):
         return f"{value:g}" if name.endswith(_SHARES) else duration(timedelta(seconds=value))
     return ",".join(_text(name, each) for each in value) if isinstance(value, tuple) else str(value)

@@ -12,12 +12,13 @@ from msgspec import to_builtins
 from windlass import connect
 from windlass import move as moving
 from windlass.cli.commands import group, option, span
-from windlass.cli.screen import number, size, steps
-from windlass.cli.session import Session, answer, end, session
+from windlass.cli.screen import number, steps
+from windlass.cli.session import Session, answer, end, facts, session
 from windlass.errors import StoreMismatch, StoreUnavailable
 from windlass.move import Running
 from windlass.ops import Ops
 from windlass.ops.words import count
+from windlass.size import size_text
 from windlass.url import without_password
 
 
@@ -44,15 +45,15 @@ def status() -> None:
     except StoreMismatch as error:
         _show_unusable(here, error)
         return
-    facts = {
+    shown = {
         "store": without_password(found.url),
         "kind": f"{found.kind} {found.version}",
         "schema": _versions(found.schema, found.newest_schema),
-        "size": size(found.size_bytes),
+        "size": size_text(found.size_bytes),
         "live jobs": number(found.live),
         "ended jobs": number(found.archived),
     }
-    answer(found, _lines(facts, found.notes))
+    answer(found, _lines(shown, found.notes))
 
 
 def _show_unusable(here: Session, error: StoreMismatch) -> None:
@@ -61,17 +62,17 @@ def _show_unusable(here: Session, error: StoreMismatch) -> None:
     if found.number is None:
         raise error
     url = without_password(here.config.database_url)
-    facts = {
+    shown = {
         "store": url,
         "schema": _versions(found.number, found.newest),
         "pending": ", ".join(found.pending) or "none",
         "half-made": ", ".join(found.invalid_indexes) or "no index",
     }
-    answer({"url": url, **to_builtins(found), "notes": [str(error)]}, _lines(facts, [str(error)]))
+    answer({"url": url, **to_builtins(found), "notes": [str(error)]}, _lines(shown, [str(error)]))
 
 
-def _lines(facts: Mapping[str, str], notes: Sequence[str]) -> Iterator[str]:
-    yield from (f"{name:<12}{value}" for name, value in facts.items())
+def _lines(found: Mapping[str, str], notes: Sequence[str]) -> Iterator[str]:
+    yield from facts(found.items(), indent="")
     yield from (session().screen.paint(f"! {note}", "yellow") for note in notes)
 
 

@@ -18,18 +18,18 @@ from typing import Any, NamedTuple
 
 import click
 
-from windlass import connect
 from windlass.cli.commands import command, option, span
 from windlass.cli.jobs import COLOURS, error_line
-from windlass.cli.screen import Cell, Row, Screen, age, ago, cut, number, one_line, size, took
+from windlass.cli.screen import Cell, Row, Screen, age, cut, marked, number, one_line, say, took
 from windlass.cli.session import Session, answer, session
 from windlass.clock import SystemClock
 from windlass.job import Job, JobState, View
 from windlass.ops import Ops, Overview, TypeStatus, WorkerHealth
 from windlass.ops.document import encode, job_document, worker_document
 from windlass.ops.search import STATES, read_filter
-from windlass.ops.tail import Event, Tail, held_now, listed_now
-from windlass.ops.words import count, start_worker
+from windlass.ops.tail import Event, Tail
+from windlass.ops.words import ago, count, start_worker
+from windlass.size import size_text
 
 
 @contextmanager
@@ -90,10 +90,7 @@ def look(ops: Ops) -> Sight:
 
 
 def rates(before: Sight | None, after: Sight) -> Rates | None:
-    """What the workers have done since; None if there was no earlier look.
-
-    They tell with their beats, every two seconds: what counts is the time from one beat to another.
-    """
+    """What the workers have done from one heartbeat to another; None if there was no earlier look."""
     if before is None:
         return None
     known = {each.info.id: each.info for each in before.workers}
@@ -175,21 +172,13 @@ def _urgency(each: TypeStatus) -> tuple[float, int, str]:
 
 
 def _type(each: TypeStatus) -> Row:
-    later = sum(each.counts[view] for view in _LATER)
-    dead = each.counts[JobState.DEAD]
+    later, due = sum(each.counts[view] for view in _LATER), each.counts[View.DUE]
+    running, dead = each.counts[JobState.PROCESSING], marked(each.counts[JobState.DEAD], COLOURS["dead"])
     state = "paused" if each.paused else "breaker open" if each.breaker and each.breaker.open else ""
-    if not state and each.counts[View.DUE] and not each.workers:
+    if not state and due and not each.workers:
         state = "no worker"
-    return [
-        cut(one_line(each.name), _LONGEST_NAME),
-        each.counts[View.DUE],
-        "" if each.oldest_due is None else age(each.oldest_due),
-        later,
-        each.counts[JobState.PROCESSING],
-        Cell(number(dead), COLOURS["dead"] if dead else None),
-        each.workers,
-        Cell(state, "yellow" if state else None),
-    ]
+    name = cut(one_line(each.name), _LONGEST_NAME)
+    return [name, due, each.oldest_due, later, running, dead, each.workers, Cell(state, "yellow")]
 
 
 def _workers(sight: Sight, pace: Rates | None, screen: Screen, room: int) -> list[str]:
@@ -197,23 +186,20 @@ def _workers(sight: Sight, pace: Rates | None, screen: Screen, room: int) -> lis
     if not alive:
         return [f"no worker is running: {start_worker(each.name for each in sight.seen.types)}"]
     shown = alive[: room - 1]
-    rows: list[Row] = [
-        [
-            one_line(f"{each.info.host}:{each.info.pid}")[:_LONGEST_NAME],
-            Cell("silent", "red") if not each.alive else each.info.state,
-            f"{each.info.busy}/{each.info.slots}",
-            each.info.done,
-            "" if pace is None else f"{pace.by_worker.get(each.info.id, 0.0):,.1f}",
-            each.info.failed,
-            f"{age(each.silent_for)} ago",
-            "" if each.info.resident_bytes is None else size(each.info.resident_bytes),
-        ]
-        for each in shown
-    ]
-    lines = _table(screen, _WORKER_HEAD, rows)
+    lines = _table(screen, _WORKER_HEAD, [_worker(each, pace) for each in shown])
     if len(shown) < len(alive):
         lines[-1:] = [f"and {count(len(alive) - len(shown) + 1, 'more worker')}"]
     return lines
+
+
+def _worker(each: WorkerHealth, pace: Rates | None) -> Row:
+    info = each.info
+    name = one_line(f"{info.host}:{info.pid}")[:_LONGEST_NAME]
+    state = info.state if each.alive else Cell("silent", "red")
+    busy, beat = f"{info.busy}/{info.slots}", f"{age(each.silent_for)} ago"
+    rate = None if pace is None else f"{pace.by_worker.get(info.id, 0.0):,.1f}"
+    memory = None if info.resident_bytes is None else size_text(info.resident_bytes)
+    return [name, state, busy, info.done, rate, info.failed, beat, memory]
 
 
 def _failure(job: Job, now: datetime, screen: Screen) -> str:
@@ -330,26 +316,21 @@ def tail(types: tuple[str, ...], tenant: str | None, lasting: timedelta | None, 
     """
     here = session()
     where = read_filter(types=types, tenant=tenant)
-    running = listed_now if connect.is_http(here.config.database_url) else held_now
-    following = Tail(here.ops(), where, running=running, **given)
+    following = Tail(here.ops(), where, **given)
     clock, pause = SystemClock(), threading.Event()
     if lasting is None:
-        click.echo(f"windlass: follows {here.place}; Ctrl-C ends it", err=True)
+        say(f"follows {here.place}; Ctrl-C ends it")
     until = math.inf if lasting is None else clock.monotonic() + lasting.total_seconds()
     try:
         while clock.monotonic() < until:
             pause.wait(min(_EVERY, max(0.0, until - clock.monotonic())))
-            _show(here, following)
+            for event in following.look():
+                click.echo(_as_json(event) if here.json else _as_line(here, event))
+            sys.stdout.flush()
+            if following.flooded and not here.json:
+                click.echo("(more happens than is shown)", err=True)
     except KeyboardInterrupt:
         return
-
-
-def _show(here: Session, following: Tail) -> None:
-    for event in following.look():
-        click.echo(_as_json(event) if here.json else _as_line(here, event))
-    sys.stdout.flush()
-    if following.flooded and not here.json:
-        click.echo("(more happens than is shown)", err=True)
 
 
 def _as_json(event: Event) -> str:

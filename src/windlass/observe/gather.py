@@ -178,10 +178,7 @@ def _standing(facts: Facts, types: Shown) -> list[Family]:
 
 
 def _by_type(
-    name: str,
-    types: Shown,
-    amounts: Iterable[tuple[str, float]],
-    fold: Callable[[list[float]], float] = sum,
+    name: str, types: Shown, amounts: Iterable[tuple[str, float]], fold: Callable[[list[float]], float] = sum
 ) -> Family:
     """A value for every type, 0 if nothing is known of it."""
     found: dict[str, list[float]] = {label: [0.0] for label in types.types}

@@ -106,7 +106,7 @@ class Ledger:
         """Count an error of the store by the loop that met it; written when the store answers again."""
         kind = "unavailable" if isinstance(error, StoreUnavailable) else "other"
         kind = "busy" if isinstance(error, StoreBusy) else kind
-        self.count(names.store_error(_PARTS.get(loop, "upkeep"), kind))
+        self.count(f"{names.STORE_ERROR}{_PARTS.get(loop, 'upkeep')}.{kind}")
 
     def measure(self, measure: str, value: float) -> None:
         """Note one measured value that does not belong to one type."""
@@ -174,20 +174,6 @@ class Ledger:
 
 class _Book:
     """What happened to jobs of one type. Every settled job passes here, so little is called."""
-
-    __slots__ = (
-        "completed",
-        "ended",
-        "ends",
-        "lost",
-        "others",
-        "ran",
-        "runs",
-        "tried",
-        "tries",
-        "waited",
-        "waits",
-    )
 
     def __init__(self) -> None:
         size = len(names.SECONDS) + 1

@@ -85,7 +85,10 @@ class Expression:
 
     def _combined(self, sign: str, other: float | Expression, *, swapped: bool = False) -> Expression:
         """Label set by label set; a comparison keeps the values of the left for which it holds."""
-        both = (self, other if isinstance(other, Expression) else _number(other))
+        if not isinstance(other, Expression):
+            number = Series({_NUMBER: other})
+            other = Expression(f"{other:g}", lambda _: number)
+        both = (self, other)
         left, right = both[::-1] if swapped else both
         level, make = _OPERATORS[sign]
 
@@ -149,10 +152,6 @@ rate = partial(_over, "rate")
 delta = partial(_over, "delta")
 # A number is a series that has its value under these labels, whatever it is combined with.
 _NUMBER: Labels = frozenset({("", "")})
-
-
-def _number(value: float) -> Expression:
-    return Expression(f"{value:g}", lambda _: Series({_NUMBER: value}))
 
 
 def _selector(name: str, labels: Mapping[str, str | tuple[str, ...]]) -> str:

@@ -83,6 +83,8 @@ CLAIM_EMPTY = "claims.empty"
 CLAIM_CONTENDED = "claims.contended"
 CLAIM_FAILED = "claims.failed"
 
+# Before a status and a route; a class of errors; a part of a worker or server and how the store failed it;
+# the worker that was restarted.
 ANSWERED = "answered."
 ERROR = "error."
 OTHER_ERROR = ERROR + history.OTHER
@@ -100,16 +102,6 @@ def failed_with(error: Error) -> str:
     return ERROR + ((error.kind or "").rpartition(".")[2] or error.reason.value)[:_LONGEST_CLASS]
 
 
-def store_error(part: str, error: str) -> str:
-    """The name under which it is counted that the store failed a part of a worker or server."""
-    return f"{STORE_ERROR}{part}.{error}"
-
-
-def restarted(worker: str) -> str:
-    """The name under which restarts in one worker's place are counted."""
-    return RESTARTED + worker
-
-
 def of_tenant(tenant: str, name: str) -> str:
     """The name under which something is counted of one tenant."""
     return f"tenant.{tenant}.{name}"
@@ -118,11 +110,6 @@ def of_tenant(tenant: str, name: str) -> str:
 def of_service(service: str, name: str) -> str:
     """The name under which something is counted of one service."""
     return f"service.{service}.{name}"
-
-
-def answered(status: int, route: str) -> str:
-    """The name under which answers of one status are counted, by route."""
-    return f"{ANSWERED}{status}.{route}"
 
 
 @cache

@@ -148,7 +148,7 @@ class AccessVerbs(Verbs):
     )
     def create_key(self, wish: KeyWish, *, why: Why = "") -> NewKey:
         """Make an API key for a service. It is shown once: the store keeps only its digest."""
-        asked = self._request_id
+        asked = self.request_id
         # The same for the same request, if that has an id.
         key_id = hashlib.sha256(asked.encode()).hexdigest()[:12] if asked else secrets.token_hex(6)
         new, secret = made(wish, key_id)

@@ -14,23 +14,11 @@ import getpass
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 from functools import cached_property, reduce, wraps
 from operator import attrgetter, or_
-from typing import (
-    Annotated,
-    Any,
-    Concatenate,
-    NamedTuple,
-    ParamSpec,
-    Protocol,
-    TypedDict,
-    TypeVar,
-    Unpack,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar, get_args, get_type_hints
 
 import msgspec
 
@@ -40,6 +28,9 @@ from windlass.errors import must_be
 from windlass.store.jobs import STATES, Counts
 from windlass.store.store import Store
 from windlass.wakeup import Wakeup
+
+if TYPE_CHECKING:
+    from windlass.ops.remote import RemoteOps
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -91,7 +82,8 @@ Cursor = Annotated[str | None, Option("The `next` of the page before.")]
 TypeName = Annotated[str, Option("", "TYPE")]
 
 
-class Parameter(NamedTuple):
+@dataclass(frozen=True)
+class Parameter:
     """A parameter of an action."""
 
     name: str
@@ -127,7 +119,7 @@ class Parameter(NamedTuple):
         notes: list[Any] = []
         optional = False
         while True:
-            if get_origin(kind) is Annotated:
+            if hasattr(kind, "__metadata__"):
                 notes += reversed(kind.__metadata__)
                 kind = kind.__origin__
             elif type(None) in get_args(kind):
@@ -144,69 +136,57 @@ def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
     return [Parameter.of(each.name, hints[each.name], each.default) for each in found]
 
 
+@dataclass(eq=False)
 class Action:
     """Declares a method of `Verbs` as an action; `route` is its HTTP method and its path below /api/v1."""
 
-    function: Callable[..., Any]
+    route: str
+    _: KW_ONLY
+    # Where nothing is said, operators may change things.
+    need: Need = Need.SEE
+    # Whether it can be done to every job that a filter chooses.
+    bulk: bool = False
+    danger: bool = False
+    # What has become of the job or thing: "cancelled"; may name parameters in braces.
+    past: str = ""
+    # As in "cannot be cancelled".
+    participle: str = ""
+    # The words of its command, in braces those that its name gives; empty: it has none.
+    command: str = "{}"
+    examples: str = ""
+    # Names for an answer that is no object: the last one is the answer's, one before it the target's.
+    answers: tuple[str, ...] = ()
+    status: int = 200
+    # Where what it made is found, with fields of the answer in braces.
+    location: str = ""
+    # What the HTTP contract calls it: pause_type, pause_schedule.
+    operation: str = ""
+    # The contract's name of the form or document that is made for it, if it is not the usual one.
+    schema: str = ""
+    # Its route or its command is written by hand; the latter is for all that only look.
+    own_route: bool = False
+    own_command: bool = False
 
-    def __init__(  # noqa: PLR0913 - one declaration
-        self,
-        route: str,
-        *,
-        need: Need | None = None,
-        bulk: bool = False,
-        danger: bool = False,
-        past: str = "",
-        participle: str = "",
-        command: str | None = None,
-        examples: str = "",
-        answers: Sequence[str] = (),
-        status: int = 200,
-        location: str = "",
-        operation: str = "",
-        schema: str = "",
-        own_route: bool = False,
-        own_command: bool | None = None,
-    ) -> None:
-        self.method, self.path = route.split(" ")
+    def __post_init__(self) -> None:
+        self.method, self.path = self.route.split(" ")
         self.on_job = self.path.startswith("jobs/{")
-        self.need = need or (Need.SEE if self.method == "GET" else Need.OPERATE)
-        # Whether it can be done to every job that a filter chooses.
-        self.bulk = bulk
-        self.danger = danger
-        # What has become of the job or thing: "cancelled"; may name parameters in braces.
-        self.past = past
-        self._participle = participle
-        self.examples = examples
-        # Names for an answer that is no object: the last one is the answer's, one before it the target's.
-        self.answers = tuple(answers)
-        self.status = status
-        # Where what it made is found, with fields of the answer in braces.
-        self.location = location
-        # The contract's name of the form or document that is made for it, if it is not the usual one.
-        self.schema = schema
-        # Its route or its command is written by hand.
-        self.own_route = own_route
-        self.own_command = self.method == "GET" if own_command is None else own_command
-        self._operation = operation
-        # The verbs on operations and schedules are in sets of their own.
-        noun = self.path.partition("/")[0]
-        self._within = noun if noun in ("operations", "schedules") else ""
-        self._command = command
+        if self.method == "GET":
+            self.own_command = True
+        elif self.need is Need.SEE:
+            self.need = Need.OPERATE
 
     def __call__(self, function: Callable[Concatenate[V, P], R]) -> Callable[Concatenate[V, P], R]:
         """The method, done elsewhere if its verbs are remote."""
-        self.function, self.name = function, function.__name__
-        words = f"{self._within.removesuffix('s')} {self.name}".strip()
-        # The words of its command; empty: it has none.
-        self.command = words if self._command is None else self._command
-        # What the HTTP contract calls it: pause_type, pause_schedule.
-        noun = self.path.partition("/")[0].removesuffix("s")
-        self.operation = self._operation or (self.name if "_" in self.name else f"{self.name}_{noun}")
+        self.function: Callable[..., Any] = function
+        self.name, nouns = function.__name__, self.path.partition("/")[0]
+        # The verbs on operations and schedules are in sets of their own.
+        self._within = nouns if nouns in ("operations", "schedules") else ""
+        self.command = self.command.format(f"{self._within.removesuffix('s')} {self.name}".strip())
+        usual = self.name if "_" in self.name else f"{self.name}_{nouns.removesuffix('s')}"
+        self.operation = self.operation or usual
         self.description = inspect.getdoc(function) or ""
         self.summary = self.description.partition("\n")[0].rstrip(".")
-        # As in "cannot be cancelled".
-        self.participle = self._participle or f"{self.name.removesuffix('e')}ed"
+        self.participle = self.participle or f"{self.name.removesuffix('e')}ed"
         # The states of jobs that it is for.
         changes_job = self.on_job and self.method != "GET"
         self.states = STATES.get(self.name, STATES["edit"]) if changes_job else ()
@@ -271,46 +251,27 @@ class Action:
 ACTIONS: dict[str, Action] = {}
 
 
-class Remote(Protocol):
-    """Does actions somewhere else."""
-
-    def do(self, declared: Action, arguments: Mapping[str, Any]) -> Any:
-        """Do it, and give its answer."""
-
-
-class Options(TypedDict, total=False):
-    """What verbs are made with, besides their store."""
-
-    wakeup: Wakeup | None
-    # Who acts, for the records; else the operating system's user.
-    by: str | None
-    clock: Clock | None
-    counts: Callable[[], Counts] | None
-    # Names a request that may be sent twice: it is carried out once.
-    request_id: str
-    # The request came over HTTP: commands of shell jobs in it run under --shell alone.
-    sent: bool
-    # What the caller may do, and the only tenant whose jobs it may see; left out: everything.
-    may: Callable[[Need], bool]
-    tenant: str | None
-
-
+@dataclass(eq=False)
 class Verbs:
     """What every set of verbs has: a store, a name for the records, and workers to wake."""
 
+    front: Front
+    _: KW_ONLY
+    wakeup: Wakeup | None = None
+    # Who acts, for the records; else the operating system's user.
+    by: str | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    # What counts the jobs, if it is not the store each time.
+    counts: Callable[[], Counts] | None = None
+    # Names a request that may be sent twice: it is carried out once.
+    request_id: str = ""
+    # The request came over HTTP: commands of shell jobs in it run under --shell alone.
+    sent: bool = False
+    # What the caller may do, and the only tenant whose jobs it may see; left out: everything.
+    may: Callable[[Need], bool] = lambda _: True
+    tenant: str | None = None
     # Given: actions are done there, and not on the store.
-    remote: Remote | None = None
-
-    def __init__(self, front: Front, **options: Unpack[Options]) -> None:
-        self.front = front
-        self._wakeup = options.get("wakeup")
-        self._by = options.get("by")
-        self._clock = options.get("clock") or SystemClock()
-        self._counts = options.get("counts") or (lambda: self.store.counts())  # noqa: PLW0108 - a server has none
-        self._request_id = options.get("request_id", "")
-        self._sent = options.get("sent", False)
-        self._may: Callable[[Need], bool] = options.get("may") or (lambda _: True)
-        self._tenant = options.get("tenant")
+    remote: RemoteOps | None = field(default=None, init=False)
 
     @property
     def store(self) -> Store:
@@ -320,11 +281,11 @@ class Verbs:
     @cached_property
     def _who(self) -> str:
         """Who acts, for the records."""
-        return self._by or _system_user()
+        return self.by or _system_user()
 
     def _wake(self) -> None:
-        if self._wakeup is not None:
-            self._wakeup.notify()
+        if self.wakeup is not None:
+            self.wakeup.notify()
 
 
 def changes() -> list[Action]:

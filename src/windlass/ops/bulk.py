@@ -1,24 +1,36 @@
-"""Do one action to every job that a filter chooses: start operations, follow and steer them."""
+"""Do one action to every job that a filter chooses: start operations, steer and carry them."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import os
+import socket
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Annotated, Any
 from uuid import UUID, uuid5
 
 import msgspec
 
-from windlass.clock import uuid7
-from windlass.errors import JobNotFound, must_be
+from windlass.clock import Clock, SystemClock, uuid7
+from windlass.errors import JobNotFound, Refused, StoreError, WrongState, must_be
+from windlass.loop import Loop, Pace
 from windlass.ops.actions import Action, Count, Option, Verbs, Why, bulk_action
-from windlass.ops.carrier import Carrier
+from windlass.ops.jobs import JobVerbs
 from windlass.ops.search import WITHIN, count_within
 from windlass.ops.verdict import Cause, Finding, finding
-from windlass.pace import Pace
+from windlass.store.engine import Acted
 from windlass.store.jobs import Filter
-from windlass.store.operations import NewOperation, Operation, State
+from windlass.store.operations import QUOTED, Carried, NewOperation, Operation, Reached, State
+from windlass.store.store import Store
+from windlass.wakeup import Wakeup
+
+log = logging.getLogger("windlass.operations")
 
 MOST_COUNTED = 1_000_000
 # Where the ids of operations come from that a request with an id asked for.
@@ -29,24 +41,14 @@ _STALLED = timedelta(minutes=10)
 OperationName = Annotated[str, Option("", "ID")]
 
 
-class Bulk(msgspec.Struct, frozen=True, kw_only=True):
+class Bulk(Reached, frozen=True, kw_only=True):
     """What became of the jobs that a filter chose."""
 
-    # The action's name.
     verb: str
     dry_run: bool
     matched: int
     # Of a dry run: there are more, which were not counted in time.
     at_least: bool = False
-    # The verb took effect.
-    done: int = 0
-    # The jobs were running: the verb waits for their workers.
-    asked: int = 0
-    # The jobs had left the verb's states before it reached them, such as by completing.
-    moved_on: int = 0
-    # The rules said no; `refusals` quotes the first few.
-    refused: int = 0
-    refusals: tuple[str, ...] = ()
     # The id of the operation that did it, and what that was at the end; empty for a dry run.
     operation: str = ""
     state: str = ""
@@ -78,7 +80,7 @@ class Operations(Verbs):
         return found
 
     def _is_visible(self, operation: Operation) -> bool:
-        return self._tenant in (None, operation.filter.get("tenant"))
+        return self.tenant in (None, operation.filter.get("tenant"))
 
     def _steer(self, operation_id: str, state: State, why: str) -> Operation:
         found = self.show(operation_id)
@@ -88,7 +90,7 @@ class Operations(Verbs):
         """Count the jobs that an action would reach, for at most two seconds."""
         where = narrowed(action, where, limit)
         most = limit or MOST_COUNTED
-        matched, all_of_them = count_within(self.store, where, limit=most, within=WITHIN, clock=self._clock)
+        matched, all_of_them = count_within(self.store, where, limit=most, within=WITHIN, clock=self.clock)
         # A limit that is reached is no lower bound.
         more = not all_of_them and matched != limit
         return Bulk(verb=action, dry_run=True, matched=matched, at_least=more)
@@ -113,7 +115,7 @@ class Operations(Verbs):
         where = narrowed(action, where, limit)
         counted = counted or self.count(action, where, limit=limit)
         new = NewOperation(
-            id=str(uuid5(_REQUESTS, self._request_id)) if self._request_id else uuid7(),
+            id=str(uuid5(_REQUESTS, self.request_id)) if self.request_id else uuid7(),
             action=action,
             where=where,
             arguments=arguments,
@@ -129,7 +131,7 @@ class Operations(Verbs):
         """Come back when an operation has ended; carry it here while no other process does."""
         carrier = None
         if self.remote is None:
-            carrier = Carrier(self.store, self._wakeup, only=operation_id, clock=self._clock)
+            carrier = Carrier(self.store, self.wakeup, only=operation_id, clock=self.clock)
         rest: float | None = None
         never = threading.Event()
         try:
@@ -205,3 +207,181 @@ def narrowed(action: str, where: Filter, limit: int | None) -> Filter:
         allowed = " or ".join(declared.states)
         raise must_be("state", wrong, f"{allowed}: others cannot be {declared.participle}")
     return msgspec.structs.replace(where, states=states)
+
+
+# --- carrying them ------------------------------------------------------------------------------
+
+# An operation whose process has died is taken over after this time. One chunk takes far less.
+LEASE = timedelta(seconds=10)
+_CHUNK = 200
+_THREADS = 16
+# So long one step looks for the next jobs; then it says how far it has come.
+_SEARCH_SECONDS = 1.0
+# Who rests longer than this between two chunks says before that what has been done.
+_REST_SECONDS = 0.5
+
+
+@dataclass(eq=False)
+class Carrier:
+    """Carries operations that no other process carries, or only one of them.
+
+    Any number of carriers may run, in servers, workers and commands. Each operation has a lease: the process
+    that has it acts on the next jobs; when it dies, another one goes on with the same chunk.
+    """
+
+    store: Store
+    wakeup: Wakeup | None
+    _: KW_ONLY
+    only: str = ""
+    every: timedelta = timedelta(seconds=1)
+    clock: Clock = field(default_factory=SystemClock)
+
+    def __post_init__(self) -> None:
+        self._owner = f"{socket.gethostname()}-{os.getpid()}"
+        self._hands: dict[str, _Hand] = {}
+        # Every process looks now and then, at its own time.
+        self.loop = Loop("carrier", self.tick, every=self.every, jitter=0.2)
+
+    def tick(self) -> float | None:
+        """Take what no process carries, and do one chunk of each operation; the seconds until the next."""
+        while (taken := self.store.take_operation(self._owner, LEASE, self.only)) is not None:
+            self._hands[taken.operation.id] = _Hand(taken, self.clock)
+        for hand in list(self._hands.values()):
+            if hand.due <= self.clock.monotonic():
+                self._step(hand)
+        if not self._hands:
+            return None
+        rest = min(hand.due for hand in self._hands.values()) - self.clock.monotonic()
+        return max(0.0, min(rest, self.every.total_seconds()))
+
+    def stop(self, timeout: float) -> None:
+        """Stop the loop, and let the others go on at once with what it carried."""
+        if self.loop.stop(timeout):
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Let others go on with what is carried here."""
+        while self._hands:
+            _, hand = self._hands.popitem()
+            # If the store is away, the leases end by themselves.
+            with contextlib.suppress(StoreError):
+                self.store.advance_operation(hand.carried, hand.reached, timedelta(0))
+
+    def _step(self, hand: _Hand) -> None:
+        """Act on the next chunk, or on the one that another process has left behind."""
+        try:
+            if not hand.carried.chunk and not self._find(hand):
+                return
+            self._act_on_chunk(hand)
+        except StoreError:
+            # The chunk is done again: what was done of it answers as done.
+            raise
+        except Exception as error:  # wall: a bug in one operation must not keep the others from going on
+            log.exception("operation.failed", extra={"operation": hand.carried.operation.id})
+            self._save(hand, hand.carried, ends=State.FAILED, error=f"{type(error).__name__}: {error}")
+
+    def _find(self, hand: _Hand) -> bool:
+        """Write down which jobs come next; whether there are any to act on now."""
+        carried, size, give_up = hand.carried, hand.size, self.clock.monotonic() + _SEARCH_SECONDS
+        while size > 0 and not carried.chunk and carried.place < carried.last:
+            chunk, place = self.store.next_jobs(carried, size)
+            carried = msgspec.structs.replace(carried, chunk=chunk, place=place)
+            if self.clock.monotonic() > give_up:
+                break
+        over = not carried.chunk and (size <= 0 or carried.place >= carried.last)
+        return self._save(hand, carried, ends=State.DONE if over else None) and bool(carried.chunk)
+
+    def _act_on_chunk(self, hand: _Hand) -> None:
+        act, chunk = self._action(hand.carried.operation), hand.carried.chunk
+        # The store commits what waits together, so several threads are many times faster than one.
+        with ThreadPoolExecutor(min(_THREADS, len(chunk)), thread_name_prefix="operation") as threads:
+            answers = list(threads.map(lambda job_id: _outcome(act, job_id), chunk))
+        hand.acted(answers, self.clock.monotonic())
+        rest = hand.due - self.clock.monotonic()
+        if rest > _REST_SECONDS:
+            self._save(hand, hand.carried, LEASE + timedelta(seconds=rest))
+
+    def _action(self, operation: Operation) -> Callable[[str], Acted]:
+        """What an operation does to a job: the declared action in the name of who asked for it."""
+        declared = bulk_action(operation.action)
+        given = {
+            each.name: msgspec.convert(operation.arguments[each.name], each.base | None)
+            for each in declared.parameters
+            if each.name in operation.arguments
+        }
+        ops = JobVerbs(self.store, wakeup=self.wakeup, by=operation.by, request_id=operation.id)
+        return partial(declared.of(ops), why=operation.why, **given)
+
+    def _save(
+        self,
+        hand: _Hand,
+        carried: Carried,
+        lease: timedelta = LEASE,
+        *,
+        ends: State | None = None,
+        error: str = "",
+    ) -> bool:
+        """Store how far it has come; False if it does not go on here."""
+        saved = self.store.advance_operation(carried, hand.reached, lease, ends=ends, error=error)
+        if saved is None or saved.operation.state is not State.RUNNING:
+            del self._hands[carried.operation.id]
+            return False
+        # Only now: what is not stored is not acted on.
+        hand.carried = saved
+        return True
+
+
+@contextlib.contextmanager
+def carrying(store: Store, wakeup: Wakeup) -> Iterator[None]:
+    """Carry operations beside a worker: with fewer looks for them than a server, which looks each second."""
+    carrier = Carrier(store, wakeup, every=timedelta(seconds=5))
+    carrier.loop.start()
+    try:
+        yield
+    finally:
+        carrier.stop(1.0)
+
+
+class _Hand:
+    """One operation that is carried here."""
+
+    def __init__(self, carried: Carried, clock: Clock) -> None:
+        self.carried = carried
+        self.reached = carried.operation.reached
+        self.due = clock.monotonic()
+        self._pace = Pace(carried.operation.rate, clock=clock)
+
+    @property
+    def size(self) -> int:
+        """How many jobs the next chunk may have."""
+        size, limit = min(self._pace.step or _CHUNK, _CHUNK), self.carried.operation.limit
+        return size if limit is None else min(size, limit - self.reached.matched)
+
+    def acted(self, answers: list[Acted | Refused], now: float) -> None:
+        """The chunk is done: count it, and rest as its rate says."""
+        self.reached = count(self.reached, answers)
+        self.carried = msgspec.structs.replace(self.carried, chunk=())
+        self._pace.count(len(answers))
+        self.due = now + max(0.0, self._pace.ahead())
+
+
+def count(reached: Reached, answers: Iterable[Acted | Refused]) -> Reached:
+    """What was reached, with these answers."""
+    counts = msgspec.structs.asdict(reached)
+    for answer in answers:
+        counts["matched"] += 1
+        if isinstance(answer, WrongState | JobNotFound):
+            counts["moved_on"] += 1
+        elif isinstance(answer, Refused):
+            counts["refused"] += 1
+            counts["refusals"] = (*counts["refusals"], str(answer))[:QUOTED]
+        else:
+            counts["done" if answer.done else "asked"] += 1
+    return Reached(**counts)
+
+
+def _outcome(act: Callable[[str], Acted], job_id: str) -> Acted | Refused:
+    try:
+        return act(job_id)
+    except Refused as error:
+        return error

@@ -16,6 +16,7 @@ from windlass.ops.overview import Overview, WorkerHealth
 from windlass.ops.verdict import Cause, lasting
 from windlass.ops.words import count, serve_type, span, start_worker
 from windlass.settings import ALL, Settings, read
+from windlass.size import size_text
 from windlass.store.oncall import DatabaseHealth
 from windlass.store.upkeep import StoreStatus
 
@@ -98,9 +99,6 @@ def diagnoses(found: Checkup) -> list[Diagnosis]:
     return [each for part in (*store, *who, _jobs, _findings) for each in part(found)]
 
 
-# --- the store ----------------------------------------------------------------------------------
-
-
 def _settings(found: Checkup) -> Iterator[Diagnosis]:
     for problem in found.settings.problems:
         reset = f"windlass config set {problem.partition(' ')[0]} --reset"
@@ -126,27 +124,28 @@ def _schema(found: Checkup) -> Iterator[Diagnosis]:
         yield Diagnosis("schema", Level.OK, f"{status.schema}, the newest that this release knows")
 
 
+def _judged(name: str, sentence: str, fix: str, *, bad: bool) -> Diagnosis:
+    return Diagnosis(name, Level.BAD, sentence, fix) if bad else Diagnosis(name, Level.OK, sentence)
+
+
 def _clock(found: Checkup) -> Iterator[Diagnosis]:
     apart = abs(found.here - found.seen.now)
     text = f"the store's clock and this machine's are {apart.total_seconds():.1f} s apart"
-    if apart > _APART:
-        yield Diagnosis("clock", Level.BAD, text, "set both by NTP")
-    else:
-        yield Diagnosis("clock", Level.OK, text)
+    yield _judged("clock", text, "set both by NTP", bad=apart > _APART)
 
 
 def _room(found: Checkup) -> Iterator[Diagnosis]:
     room, log = found.database.disk_free_bytes, found.database.wal_bytes
-    taken = f"the store takes {_size(found.database.size_bytes)}"
+    taken = f"the store takes {size_text(found.database.size_bytes)}"
     if room is None:
         yield Diagnosis("disk", Level.OK, f"{taken}; its disk is the server's")
     elif room < _LEAST_ROOM:
-        text = f"only {_size(room)} are left on the store's disk: free some; old records can be deleted"
+        text = f"only {size_text(room)} are left on the store's disk: free some; old records can be deleted"
         yield Diagnosis("disk", Level.BAD, text, "windlass db prune")
     else:
-        yield Diagnosis("disk", Level.OK, f"{taken}, {_size(room)} are free")
+        yield Diagnosis("disk", Level.OK, f"{taken}, {size_text(room)} are free")
     if log is not None and log > _MUCH_LOG:
-        text = f"the write-ahead log has grown to {_size(log)}: somebody has read the file for long"
+        text = f"the write-ahead log has grown to {size_text(log)}: somebody has read the file for long"
         yield Diagnosis("wal", Level.BAD, text, "end that program; the log then shrinks by itself")
 
 
@@ -169,16 +168,13 @@ def _database(found: Checkup) -> Iterator[Diagnosis]:
     wrong = [each for each in health.settings if each.wanted is not None]
     for each in wrong:
         text = f"{each.name} is {each.value}: jobs may be lost or the tables grow without end"
-        server, file = (
-            f"alter system set {each.name} = '{each.wanted}'",
-            f"pragma {each.name} = {each.wanted}",
-        )
-        mend = server if health.kind == "postgresql" else f"sqlite3 FILE '{file}'"
-        yield Diagnosis("database", Level.BAD, text, mend)
+        fix = f"sqlite3 FILE 'pragma {each.name} = {each.wanted}'"
+        if health.kind == "postgresql":
+            fix = f"alter system set {each.name} = '{each.wanted}'"
+        yield Diagnosis("database", Level.BAD, text, fix)
     if "can corrupt a file" in " ".join(health.notes):
-        text = (
-            f"SQLite {health.version} can corrupt a file when other programs write to it; Windlass does not"
-        )
+        risk = "can corrupt a file when other programs write to it; Windlass does not"
+        text = f"SQLite {health.version} {risk}"
         yield Diagnosis("database", Level.WARNING, text, "pip install 'windlass[sqlite]'")
     elif not wrong:
         yield Diagnosis("database", Level.OK, f"{health.kind} {health.version}, its settings are safe")
@@ -195,11 +191,9 @@ def _database(found: Checkup) -> Iterator[Diagnosis]:
         yield Diagnosis("vacuum", Level.WARNING, text, "vacuum windlass.jobs")
     if health.sessions is not None and health.most_sessions is not None:
         text = f"{health.sessions} of {health.most_sessions} connections are taken"
-        if health.sessions > _NEARLY_ALL * health.most_sessions:
-            mend = "raise max_connections, or put a pooler before the server"
-            yield Diagnosis("connections", Level.BAD, text, mend)
-        else:
-            yield Diagnosis("connections", Level.OK, text)
+        fix = "raise max_connections, or put a pooler before the server"
+        full = health.sessions > _NEARLY_ALL * health.most_sessions
+        yield _judged("connections", text, fix, bad=full)
 
 
 def _transaction(found: Checkup) -> Iterator[Diagnosis]:
@@ -212,9 +206,6 @@ def _transaction(found: Checkup) -> Iterator[Diagnosis]:
         yield Diagnosis("transactions", Level.BAD, text, f"select pg_terminate_backend({oldest.pid})")
     elif found.database.kind == "postgresql":
         yield Diagnosis("transactions", Level.OK, "none is open for long")
-
-
-# --- who works ----------------------------------------------------------------------------------
 
 
 def _fleet(found: Checkup) -> Iterator[Diagnosis]:
@@ -285,19 +276,11 @@ def _listening(found: Checkup) -> Iterator[Diagnosis]:
         yield Diagnosis("listener", Level.OK, text)
 
 
-# --- what waits ---------------------------------------------------------------------------------
-
-
 def _jobs(found: Checkup) -> Iterator[Diagnosis]:
     seen = found.seen
-    waiting = seen.counts[View.DUE]
-    most = found.settings.soft_depth(ALL)
-    if waiting > most:
-        text = f"{_count(waiting, 'job')} due, more than {most:,}"
-        yield Diagnosis("depth", Level.BAD, text, "windlass top")
-    else:
-        text = f"{_count(waiting, 'job')} due, at most {most:,} are expected"
-        yield Diagnosis("depth", Level.OK, text)
+    waiting, most = seen.counts[View.DUE], found.settings.soft_depth(ALL)
+    bound = f"more than {most:,}" if waiting > most else f"at most {most:,} are expected"
+    yield _judged("depth", f"{_count(waiting, 'job')} due, {bound}", "windlass top", bad=waiting > most)
     for each in seen.types:
         if each.paused is not None:
             text = f"{each.name} is paused by {each.paused.by} since {each.paused.at:%Y-%m-%d %H:%M} UTC"
@@ -341,21 +324,11 @@ def _count(count: int, what: str) -> str:
     return f"1 {what} is" if count == 1 else f"{count:,} {what}s are"
 
 
-def _size(count: int) -> str:
-    amount = float(count)
-    for unit in ("B", "KB", "MB", "GB"):
-        if amount < _STEP:
-            return f"{amount:.0f} {unit}"
-        amount /= _STEP
-    return f"{amount:.1f} TB"
-
-
 # Who sees nobody, a pause or a breaker is told so by diagnoses of their own.
 _UNTAKEN = {
     "not_promoted": "their time has come, but nobody lets them into the queue",
     "untaken": "workers serve that type and take none",
 }
-_STEP = 1024
 _A_DAY = timedelta(days=1)
 _LIVING = ("running", "draining")
 # In the order in which they are told.

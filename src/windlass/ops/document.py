@@ -230,20 +230,11 @@ def plain(value: Any) -> Any:
 
 
 def _attempt(attempt: Attempt) -> dict[str, Any]:
-    return {
-        "number": attempt.number,
-        "claim": attempt.claim,
-        "worker": attempt.worker,
-        "app": attempt.app,
-        "started_at": attempt.started_at,
-        "finished_at": attempt.finished_at,
-        "outcome": attempt.outcome,
-        "error": None
-        if attempt.error is None
-        else plain(_error(attempt.error)) | {"traceback": attempt.error.traceback},
-        "output": attempt.output,
-        "result_missing": attempt.result_missing,
-    }
+    shown = structs.asdict(attempt)
+    del shown["seconds"]
+    if attempt.error is not None:
+        shown["error"] = plain(_error(attempt.error)) | {"traceback": attempt.error.traceback}
+    return shown
 
 
 def _error(error: Error | None) -> ErrorDocument | None:

@@ -92,9 +92,7 @@ def _pending(facts: Facts) -> Iterator[Explanation]:
         return
     if view is not View.DUE:
         yield _later(facts, retrying=view is View.RETRYING)
-    blocked = []
-    if facts.pause is not None:
-        blocked.append(_paused(facts.pause))
+    blocked = [] if facts.pause is None else [_paused(facts.pause)]
     if facts.breaker is not None and facts.breaker.open:
         blocked.append(_broken(facts, facts.breaker))
     yield from blocked
@@ -227,7 +225,7 @@ def _unread(facts: Facts, unread: Unread) -> Explanation:
 
 def _limits(facts: Facts) -> Iterator[Explanation]:
     for held in facts.held:
-        link, named, command = Link("limit", held.name), _named(held.name), _limit_command(held.name)
+        link, (named, command) = Link("limit", held.name), _limited(held.name)
         most = held.limit.concurrency
         if most is not None and held.running >= most:
             words = f"{named} may have {count(most, 'job')} running at once, and {_held_by(held)}"
@@ -242,7 +240,7 @@ def _limits(facts: Facts) -> Iterator[Explanation]:
     if tenant is not None and most is not None and tenant.running >= most:
         running = f"{count(tenant.running, 'job')} of {facts.job.type}"
         words = f"{running} may run at once for {_tenant(facts.job)}, and {_held_by(tenant)}"
-        mend = f"{_limit_command(tenant.name)} --tenant-concurrency none"
+        mend = f"{_LIMIT} {tenant.name} --tenant-concurrency none"
         link = Link("limit", tenant.name)
         yield Explanation(words, Cause.TENANT_LIMIT, link, blockers=tenant.jobs, mend=mend)
 
@@ -304,17 +302,19 @@ def fleet(facts: Facts) -> list[WorkerHealth]:
     return [health_of(each, facts.now) for each in facts.workers]
 
 
-def _named(name: str) -> str:
-    if name == ALL:
-        return "all types together"
-    return f"what shares {name.removeprefix(KEY)}" if name.startswith(KEY) else name
+_LIMIT = "windlass limit"
 
 
-def _limit_command(name: str) -> str:
+def _limited(name: str) -> tuple[str, str]:
+    """What a limit is for, and the command that changes it."""
     if name == ALL:
-        return "windlass limit --all"
+        return "all types together", f"{_LIMIT} --all"
     key = name.removeprefix(KEY)
-    return f"windlass limit --key {key}" if name.startswith(KEY) else f"windlass limit {name}"
+    return (
+        (name, f"windlass limit {name}")
+        if key == name
+        else (f"what shares {key}", f"windlass limit --key {key}")
+    )
 
 
 # --- not waiting --------------------------------------------------------------------------------
@@ -379,7 +379,7 @@ class OncallVerbs(Verbs):
         """Jobs, newest first. A search that is not over in time ends early: its `next` goes on with it."""
         if not 1 <= limit <= LONGEST_PAGE:
             raise must_be("limit", limit, f"between 1 and {LONGEST_PAGE}")
-        return find_within(self.front, where, limit=limit, cursor=cursor, within=within, clock=self._clock)
+        return find_within(self.front, where, limit=limit, cursor=cursor, within=within, clock=self.clock)
 
     @Action("GET dlq/groups", command="dlq list", operation="list_dead_groups")
     def dead_groups(self, types: Types = ()) -> DeadGroups:
@@ -399,7 +399,7 @@ class OncallVerbs(Verbs):
         if facts is None:
             raise JobNotFound(name)
         facts = msgspec.structs.replace(facts, workers=tuple(with_the_gone_dead(facts.workers)))
-        sees_all = self._tenant is None and self._may(Need.SEE)
+        sees_all = self.tenant is None and self.may(Need.SEE)
         # Who may see only some jobs is told of none that may belong to others.
         return explain(facts if sees_all else facts.without_others())
 

@@ -90,10 +90,7 @@ class FlowVerbs(Verbs):
         return KEY + _key(info) if info is not None and _key(info) else limited
 
     def limit(self, name: str, changes: dict[str, str] | None = None) -> Limit:
-        """What limits a type, what shares a key (`key:crm`) or all jobs (`*`), as set or in code.
-
-        `changes` are settings that are about to be stored.
-        """
+        """What limits a type, a key (`key:crm`) or all jobs (`*`): by code, as set, or by `changes`."""
         types = self.front.types()
         known = types.get(name)
         said = None if known is None else limit_from(known.options)
@@ -149,8 +146,6 @@ class FlowVerbs(Verbs):
             raise UnknownType(job_type, known)
         return job_type
 
-    # --- settings ---
-
     def settings(self) -> list[SettingValue]:
         """Every run-time setting with its effective value: the general ones, then those for single types."""
         stored = self.front.settings()
@@ -161,18 +156,6 @@ class FlowVerbs(Verbs):
         ]
         special = sorted(name for name in effective if name not in DEFAULTS)
         return general + [SettingValue(name, effective[name], stored=True) for name in special]
-
-    def setting_problems(self) -> list[str]:
-        """Stored settings that cannot be used, in words."""
-        return list(read(self.front.settings()).problems)
-
-    def set_setting(self, name: str, value: str, *, why: str = "") -> None:
-        """Set a run-time setting; it holds until it is set again or reset."""
-        self.set_settings({name: value}, why=why)
-
-    def reset_setting(self, name: str, *, why: str = "") -> None:
-        """Forget what was set: code or default hold again."""
-        self.set_settings({name: None}, why=why)
 
     @Action(
         "PUT settings",

@@ -87,7 +87,7 @@ class JobVerbs(Verbs):
     def cancel(self, name: JobName, *, tenant: Tenant = None, why: Why = "") -> Acted:
         """End jobs that wait; those that run are stopped by their workers."""
         job = self.show(name, tenant=tenant)
-        return self.store.cancel(job.id, by=self._who, why=why, request_id=self._request_id)
+        return self.store.cancel(job.id, by=self._who, why=why, request_id=self.request_id)
 
     @Action(
         "POST jobs/{id}/replay",
@@ -118,7 +118,7 @@ class JobVerbs(Verbs):
         job = self.show(name, tenant=tenant)
         self._check_confirmed(job, confirm=confirm)
         edit = self.checked_edit(job, payload)
-        acted = self.store.replay(job.id, edit=edit, by=self._who, why=why, request_id=self._request_id)
+        acted = self.store.replay(job.id, edit=edit, by=self._who, why=why, request_id=self.request_id)
         self._wake()
         return acted
 
@@ -141,8 +141,8 @@ class JobVerbs(Verbs):
         job = self.show(name, tenant=tenant)
         known = self._check_confirmed(job, confirm=confirm)
         self.checked_edit(job, None)
-        asked = bool(self._request_id)
-        new_id = str(uuid5(_RERUNS, f"{job.id}:{self._request_id}")) if asked else uuid7()
+        asked = bool(self.request_id)
+        new_id = str(uuid5(_RERUNS, f"{job.id}:{self.request_id}")) if asked else uuid7()
         new = NewJob(
             id=new_id,
             own_id=asked,
@@ -154,7 +154,7 @@ class JobVerbs(Verbs):
             caller=job.caller,
             tenant=job.tenant,
         )
-        acted = self.store.rerun(job.id, new, by=self._who, why=why, request_id=self._request_id)
+        acted = self.store.rerun(job.id, new, by=self._who, why=why, request_id=self.request_id)
         self._wake()
         return acted
 
@@ -172,7 +172,7 @@ class JobVerbs(Verbs):
     def discard(self, name: JobName, *, tenant: Tenant = None, why: Why = "") -> Acted:
         """Close dead jobs for good. Their records stay until their retention ends."""
         job = self.show(name, tenant=tenant)
-        return self.store.discard(job.id, by=self._who, why=why, request_id=self._request_id)
+        return self.store.discard(job.id, by=self._who, why=why, request_id=self.request_id)
 
     @Action(
         "POST jobs/{id}/bury",
@@ -188,7 +188,7 @@ class JobVerbs(Verbs):
     def bury(self, name: JobName, *, tenant: Tenant = None, why: Why = "") -> Acted:
         """Move jobs that wait to the dead letters; those that run are stopped first."""
         job = self.show(name, tenant=tenant)
-        return self.store.bury(job.id, by=self._who, why=why, request_id=self._request_id)
+        return self.store.bury(job.id, by=self._who, why=why, request_id=self.request_id)
 
     @Action(
         "PATCH jobs/{id}",
@@ -236,7 +236,7 @@ class JobVerbs(Verbs):
         changed = [] if priority is None else [f"priority {priority}"]
         changed += [] if run_at is None else [f"run at {run_at:%Y-%m-%d %H:%M:%S} UTC"]
         why = why or ", ".join(changed)
-        acted = self.store.edit(job.id, change, by=self._who, why=why, request_id=self._request_id)
+        acted = self.store.edit(job.id, change, by=self._who, why=why, request_id=self.request_id)
         self._wake()
         return acted
 
@@ -307,7 +307,7 @@ class JobVerbs(Verbs):
             return None
         packed = pack(seal.restored(payload, msgspec.json.decode(job.payload)), job.type)
         known = self._fits(job.type, packed)
-        if self._sent and job.type == SHELL:
+        if self.sent and job.type == SHELL:
             return Edit(payload=packed, schema_version=SENT_SHELL)
         if known is None:
             return Edit(payload=packed)

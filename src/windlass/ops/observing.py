@@ -102,19 +102,6 @@ class MetricsReport(msgspec.Struct, frozen=True, kw_only=True):
     events: list[Event]
 
 
-class AlertReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Which alerts hold. `watched`: somebody has been looking, so it is known for how long."""
-
-    now: datetime | None
-    watched: bool
-    alerts: list[Firing]
-
-    @property
-    def firing(self) -> list[Firing]:
-        """Those that have held for long enough. If nobody was looking: all but those that cannot have."""
-        return [each for each in self.alerts if each.fires]
-
-
 class AlertDocument(msgspec.Struct, kw_only=True):
     """An alert whose condition holds."""
 
@@ -133,7 +120,12 @@ class AlertsDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     now: datetime | None
     watched: bool
-    found: list[AlertDocument] = msgspec.field(name="alerts")
+    alerts: list[AlertDocument]
+
+    @property
+    def firing(self) -> list[AlertDocument]:
+        """Those that have held for long enough. If nobody was looking: all but those that cannot have."""
+        return [each for each in self.alerts if each.state == "firing"]
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,7 +175,16 @@ class ObservingVerbs(Verbs):
                 held.setdefault(job_type, Counter())[name] = value
         return MetricsReport(
             now=self.store.now(),
-            types=[_totals(name, counts) for name, counts in sorted(held.items())],
+            types=[
+                TypeTotals(
+                    type=name,
+                    # Each is the name of its count, and of its field.
+                    **{each: counts[each] for each in TypeTotals.__struct_fields__[1:-2]},
+                    wait_ms=average_ms(counts, names.WAIT),
+                    run_ms=average_ms(counts, names.RUN),
+                )
+                for name, counts in sorted(held.items())
+            ],
             releases=[_release(each, held) for each in self.store.releases()[:MOST_RELEASES]],
             services=self._services(totals),
             events=_events(self.store.find(Filter(), limit=_LAST_EVENTS).jobs),
@@ -229,7 +230,7 @@ class ObservingVerbs(Verbs):
                 came[job_type] += value if name in (names.ENQUEUED, names.STARTED) else 0
         return [name for name, _ in came.most_common(most)]
 
-    def alerts(self) -> AlertReport:
+    def alerts(self) -> AlertsDocument:
         """Which alerts hold now, judged by the same expressions as in the rule file."""
         try:
             facts = self._as_of_now(gather.read_facts(self.store))
@@ -239,22 +240,21 @@ class ObservingVerbs(Verbs):
             # What can be said if the store does not answer.
             held = holding(StoreMeasures(None, None))
             away = [judge(first_noticed(of, value, _UNKNOWN), _UNKNOWN) for of, value in held.items()]
-            found = [structs.replace(each, fires=True) for each in away]
-            return AlertReport(now=None, watched=False, alerts=found)
+            return AlertsDocument(
+                now=None, watched=False, alerts=[alert_document(each, fires=True) for each in away]
+            )
         known = {(each.name, each.labels): each for each in before}
         watched = any(each.name == LOOKED and facts.now - each.seen_at <= _WATCHED for each in before)
         found = []
         for of, value in held.items():
             noticed = known.get(of) or first_noticed(of, value, facts.now)
             firing = judge(structs.replace(noticed, value=value), facts.now)
-            found.append(firing if watched else _unwatched(firing, facts))
-        return AlertReport(now=facts.now, watched=watched, alerts=found)
+            firing = firing if watched else _unwatched(firing, facts)
+            found.append(alert_document(firing, fires=firing.fires))
+        return AlertsDocument(now=facts.now, watched=watched, alerts=found)
 
     def _as_of_now(self, facts: gather.Facts) -> gather.Facts:
-        """Where jobs stand now: without a worker or server nobody takes samples.
-
-        Nothing is written: how long nobody has looked is one of the things to be told.
-        """
+        """Where jobs are now, without a sample: when somebody last took one is a fact of its own."""
         live = tuple(
             Standing(
                 type=each.type,
@@ -263,7 +263,7 @@ class ObservingVerbs(Verbs):
                 count=each.count,
                 oldest=each.oldest,
             )
-            for each in self._counts().counts
+            for each in (self.counts or self.store.counts)().counts
             if each.state in LIVE
         )
         sample = structs.replace(facts.sample, standing=live).with_poison(self.store.poison())
@@ -299,14 +299,8 @@ class ObservingVerbs(Verbs):
         )
 
 
-def alerts_document(report: AlertReport) -> AlertsDocument:
-    """The alerts that hold, for machines."""
-    found = [alert_document(each, fires=each.fires) for each in report.alerts]
-    return AlertsDocument(now=report.now, watched=report.watched, found=found)
-
-
 def alert_document(each: Firing, *, fires: bool) -> AlertDocument:
-    """One of them, as webhooks tell it, too."""
+    """An alert for machines, and for webhooks."""
     return AlertDocument(
         name=each.alert.name,
         state="firing" if fires else "pending",
@@ -331,19 +325,6 @@ def _unwatched(firing: Firing, facts: gather.Facts) -> Firing:
     ]
     since = facts.now - max(ages, default=timedelta(0))
     return structs.replace(firing, since=since, fires=facts.now - since >= firing.alert.lasting)
-
-
-def _totals(name: str, counts: Counter[str]) -> TypeTotals:
-    return TypeTotals(
-        type=name,
-        **{each: counts[each] for each in _COUNTED},
-        wait_ms=average_ms(counts, names.WAIT),
-        run_ms=average_ms(counts, names.RUN),
-    )
-
-
-# Each is the name of its count, and of its field.
-_COUNTED = ("enqueued", "started", "completed", "failed", "retried", "dead", "cancelled")
 
 
 def _service(service: str, totals: Counts, lately: Counts) -> ServiceTotals:

@@ -2,42 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Unpack
+from typing import Annotated, Any
 
 from msgspec import structs
 
 from windlass import settings
-from windlass.connect import Front
 from windlass.errors import WorkerNotFound
 from windlass.observe.names import PRUNED
 from windlass.ops.access import AccessVerbs
-from windlass.ops.actions import Action, Option, Options, Why
-from windlass.ops.bulk import Bulk, Operations, operation_findings, summed_up
+from windlass.ops.actions import Action, Option, Verbs, Why
+from windlass.ops.bulk import Operations, operation_findings
 from windlass.ops.explain import OncallVerbs
 from windlass.ops.flow import FlowVerbs
 from windlass.ops.jobs import JobVerbs
 from windlass.ops.observing import ObservingVerbs
-from windlass.ops.overview import (
-    Overview,
-    Stop,
-    TypeStatus,
-    WorkerHealth,
-    health_of,
-    local_workers,
-    overview,
-    stop,
-    with_the_gone_dead,
-)
+from windlass.ops.overview import Overview, Stop, TypeStatus, WorkerHealth, healths, local_workers, see, stop
 from windlass.ops.schedules import Schedules, schedule_findings, with_schedules
-from windlass.ops.signals import Signals, gather, judged
+from windlass.ops.signals import Signals, gather
+from windlass.ops.verdict import judged
 from windlass.ops.words import span
-from windlass.store.jobs import Filter
 from windlass.store.upkeep import Retention
 from windlass.upkeep import maintenance
 
 
+@dataclass(eq=False)
 class Ops(JobVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
     """Every operator verb. `by` names who acts in the records; without one it is the operating system's user.
 
@@ -45,12 +35,10 @@ class Ops(JobVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
     that change a job raise JobNotFound, AmbiguousKey and WrongState.
     """
 
-    def __init__(self, front: Front, **options: Unpack[Options]) -> None:
-        super().__init__(front, **options)
-        self.operations = Operations(front, **options)
-        self.schedules = Schedules(front, self.workers, **options)
-
-    # --- looking --------------------------------------------------------------------------------
+    def __post_init__(self) -> None:
+        shared: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(Verbs) if each.init}
+        self.operations = Operations(**shared)
+        self.schedules = Schedules(**shared, fleet=self.workers)
 
     @Action("GET stats", operation="show_stats")
     def status(self) -> Overview:
@@ -79,33 +67,7 @@ class Ops(JobVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
 
     def workers(self) -> list[WorkerHealth]:
         """Every worker that has a row, newest first."""
-        return self._health(self.store.now())
-
-    # --- many jobs ------------------------------------------------------------------------------
-
-    def bulk(
-        self,
-        verb: str,
-        where: Filter,
-        *,
-        limit: int | None = None,
-        dry_run: bool = False,
-        rate: float | None = None,
-        progress: Callable[[int], None] = lambda _: None,
-        why: str = "",
-        **arguments: Any,
-    ) -> Bulk:
-        """Start an operation and wait for its end; a dry run only counts, for at most two seconds.
-
-        `progress` gets the number of jobs reached so far.
-        """
-        if dry_run:
-            return self.operations.count(verb, where, limit=limit)
-        begun = self.operations.start(verb, where, limit=limit, rate=rate, why=why, **arguments)
-        ended = self.operations.follow(begun.id, lambda found: progress(found.reached.matched))
-        return summed_up(ended)
-
-    # --- workers --------------------------------------------------------------------------------
+        return healths(self.store.workers(), self.store.now())
 
     @Action(
         "POST workers/{id}/drain",
@@ -140,9 +102,7 @@ class Ops(JobVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
         found = local_workers(self.workers())
         for worker in found:
             self.store.note_action("stop", "worker", worker.id, by=self._who)
-        return stop(found, within=within, clock=self._clock)
-
-    # --- the store ------------------------------------------------------------------------------
+        return stop(found, within=within, clock=self.clock)
 
     def retention(self) -> Retention:
         """How long records are kept, as set at run time."""
@@ -165,13 +125,7 @@ class Ops(JobVerbs, OncallVerbs, FlowVerbs, ObservingVerbs, AccessVerbs):
             self.store.add_history({("", PRUNED): total})
         return total
 
-    # --- shared ---------------------------------------------------------------------------------
-
     def _seen(self) -> tuple[Overview, list[WorkerHealth]]:
-        counts, held = self._counts(), settings.read(self.store.settings())
-        fleet = self._health(counts.now)
-        return overview(counts, self.store.types(), fleet, held, self.store.switches()), fleet
-
-    def _health(self, now: datetime) -> list[WorkerHealth]:
-        """The workers; one whose process is gone from this machine is dead, though no row says so."""
-        return [health_of(worker, now) for worker in with_the_gone_dead(self.store.workers())]
+        counts, held = (self.counts or self.store.counts)(), settings.read(self.store.settings())
+        fleet = healths(self.store.workers(), counts.now)
+        return see(counts, self.store.types(), fleet, held, self.store.switches()), fleet

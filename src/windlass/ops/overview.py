@@ -178,21 +178,12 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 
 # The columns of every count, in the order in which people read them.
 COLUMNS = (
-    "due",
-    "scheduled",
-    "retrying",
-    "waiting",
-    "unreadable",
-    "processing",
-    "stuck",
-    "dead",
-    "completed",
-    "cancelled",
-    "discarded",
+    *("due", "scheduled", "retrying", "waiting", "unreadable", "processing", "stuck"),
+    *("dead", "completed", "cancelled", "discarded"),
 )
 
 
-def overview(
+def see(
     counts: Counts,
     catalogue: Mapping[str, TypeInfo],
     workers: Sequence[WorkerHealth],
@@ -307,8 +298,18 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
 
 def local_workers(workers: Sequence[WorkerHealth], place: Place | None = None) -> list[WorkerInfo]:
     """The workers whose processes surely run here: same boot, same process numbers, same start."""
-    seen_from = place or here()
-    return [each.info for each in workers if _is_here(each, seen_from)]
+    place = place or here()
+    ours = (place.host, place.boot, place.pid_space)
+    return [
+        info
+        for each in workers
+        if (info := each.info).state in _LIVING
+        and info.pid != place.pid
+        and (info.host, info.boot, info.pid_space) == ours
+        and not is_gone(info, place)
+        # Where the system tells no boot, only a fresh beat says that the number still means that process.
+        and (place.boot or each.alive)
+    ]
 
 
 def with_the_gone_dead(workers: Sequence[WorkerInfo]) -> list[WorkerInfo]:
@@ -318,6 +319,11 @@ def with_the_gone_dead(workers: Sequence[WorkerInfo]) -> list[WorkerInfo]:
         structs.replace(each, state="dead") if each.state in _LIVING and is_gone(each, place) else each
         for each in workers
     ]
+
+
+def healths(workers: Sequence[WorkerInfo], now: datetime) -> list[WorkerHealth]:
+    """The workers; one whose process is gone from this machine is dead, though no row says so."""
+    return [health_of(worker, now) for worker in with_the_gone_dead(workers)]
 
 
 def stop(workers: Sequence[WorkerInfo], *, within: timedelta, clock: Clock) -> Stop:
@@ -337,15 +343,6 @@ def stop(workers: Sequence[WorkerInfo], *, within: timedelta, clock: Clock) -> S
         pause.wait(_BETWEEN_LOOKS if left else 0)
     names = [worker.id for worker in left]
     return Stop(stopped=[worker.id for worker in workers if worker.id not in names], left=names)
-
-
-def _is_here(worker: WorkerHealth, place: Place) -> bool:
-    info = worker.info
-    if info.state not in _LIVING or info.pid == place.pid:
-        return False
-    same = (info.host, info.boot, info.pid_space) == (place.host, place.boot, place.pid_space)
-    # Where the system tells no boot, only a fresh beat says that the number still means that process.
-    return same and not is_gone(info, place) and (bool(place.boot) or worker.alive)
 
 
 _BETWEEN_LOOKS = 0.05

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal, Unpack
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, structs
 
-from windlass.checks import Problems, check_text
-from windlass.connect import Front
+from windlass.checks import Problems, check_max_attempts, check_priority, check_text
 from windlass.errors import UnknownType, must_be
 from windlass.job import HIGHEST_PRIORITY, MAX_ATTEMPTS, MAX_TENANT, MAX_TYPE, TypeInfo
-from windlass.ops.actions import Action, Option, Options, Verbs, Why
+from windlass.ops.actions import Action, Option, Verbs, Why
 from windlass.ops.document import NAME, Object
 from windlass.ops.overview import Overview, ScheduleSummary, WorkerHealth
 from windlass.ops.verdict import Cause, Finding, finding
@@ -75,14 +75,11 @@ class ScheduleWish(msgspec.Struct, frozen=True, kw_only=True):
     tenant: Annotated[str, Meta(min_length=1, max_length=MAX_TENANT)] | None = None
 
 
+@dataclass(eq=False, kw_only=True)
 class Schedules(Verbs):
     """The verbs on schedules."""
 
-    def __init__(
-        self, front: Front, fleet: Callable[[], list[WorkerHealth]], **options: Unpack[Options]
-    ) -> None:
-        super().__init__(front, **options)
-        self._fleet = fleet
+    fleet: Callable[[], list[WorkerHealth]]
 
     @Action("GET schedules", operation="list_schedules", answers=("schedules",))
     def list(self) -> Sequence[ScheduleStatus]:
@@ -120,7 +117,7 @@ class Schedules(Verbs):
         with problems:
             timing = read_timing(wish.timing)
         problems.check()
-        if self._sent and wish.type == SHELL:
+        if self.sent and wish.type == SHELL:
             version = SENT_SHELL
         self.store.add_schedule(
             NewSchedule(
@@ -129,8 +126,8 @@ class Schedules(Verbs):
                 type=wish.type,
                 payload=payload,
                 schema_version=version,
-                priority=_within("priority", wish.priority, 0, HIGHEST_PRIORITY),
-                max_attempts=_within("max_attempts", wish.max_attempts, 1, MAX_ATTEMPTS),
+                priority=None if wish.priority is None else check_priority(wish.priority),
+                max_attempts=None if wish.max_attempts is None else check_max_attempts(wish.max_attempts),
                 tenant=check_text("tenant", wish.tenant or "", MAX_TENANT, least=0),
             ),
             replace=replace,
@@ -165,7 +162,7 @@ class Schedules(Verbs):
     def run(self, name: str, *, why: Why = "") -> str:
         """Make a schedule's job now, whatever its times are and whatever runs."""
         who = self._who
-        job_id = self.store.run_schedule(name, by=who, why=why, request_id=self._request_id)
+        job_id = self.store.run_schedule(name, by=who, why=why, request_id=self.request_id)
         self._wake()
         return job_id
 
@@ -188,7 +185,7 @@ class Schedules(Verbs):
         # Most stores have none, and a look at all else costs as much again.
         if not found:
             return []
-        now, types, workers = self.store.now(), self.store.types(), self._fleet()
+        now, types, workers = self.store.now(), self.store.types(), self.fleet()
         return [_with_notes(info, _notes(info, now, types, workers)) for info in found]
 
 
@@ -274,12 +271,6 @@ def _fitting(info: TypeInfo, payload: Mapping[str, Any]) -> tuple[bytes, int]:
         raise must_be(f"payload.{secret[0]}", "(hidden)", allowed)
     packed = pack(payload, info.name)
     return packed, validate_for(info, packed).schema_version
-
-
-def _within(field: str, value: int | None, least: int, most: int) -> int | None:
-    if value is not None and not least <= value <= most:
-        raise must_be(field, value, f"a whole number between {least} and {most}")
-    return value
 
 
 _MOST_TOLD = 5

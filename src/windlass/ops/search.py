@@ -6,16 +6,18 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
 from windlass.checks import TEXT, storable
 from windlass.clock import Clock
+from windlass.connect import Front
 from windlass.duration import parse_duration
 from windlass.errors import must_be
 from windlass.job import Job, JobState, View
-from windlass.store.jobs import Counted, Filter, Page
+from windlass.store.jobs import Filter, Page
+from windlass.store.store import Store
 
 _LONGEST_AGO = timedelta(days=36_500)
 STATES = tuple(each.value for each in (*JobState, *View))
@@ -120,25 +122,6 @@ _LARGEST_WINDOW = 500_000
 _QUICK_SECONDS = 0.1
 
 
-class Searchable(Protocol):
-    """What can be searched window by window."""
-
-    def find(
-        self, where: Filter, *, limit: int = 50, cursor: str | None = None, window: int | None = None
-    ) -> Page:
-        """A page of jobs, newest first."""
-
-
-class Countable(Protocol):
-    """What can be counted window by window."""
-
-    def count(self, where: Filter, *, limit: int) -> int:
-        """How many jobs match, counted up to `limit`."""
-
-    def count_next(self, where: Filter, *, window: int, cursor: str | None = None) -> Counted:
-        """How many of the next so many numbers match."""
-
-
 def read_query(text: str) -> Filter:
     """The filter that a line asks for; InvalidValue names the part that is wrong. Nothing: every job."""
     found = _Found()
@@ -156,7 +139,7 @@ def read_query(text: str) -> Filter:
 
 
 def find_within(
-    store: Searchable, where: Filter, *, limit: int, cursor: str | None, within: timedelta, clock: Clock
+    store: Front, where: Filter, *, limit: int, cursor: str | None, within: timedelta, clock: Clock
 ) -> Page:
     """A page of jobs, or as much of it as is found in time: `next` then goes on where the search has come to.
 
@@ -164,45 +147,47 @@ def find_within(
     """
     if _is_indexed(where):
         return store.find(where, limit=limit, cursor=cursor)
-    deadline = clock.monotonic() + within.total_seconds()
     jobs: list[Job] = []
-    window = _FIRST_WINDOW
-    while True:
-        began = clock.monotonic()
+    for window in _windows(within, clock):
         page = store.find(where, limit=limit - len(jobs), cursor=cursor, window=window)
         jobs += page.jobs
         cursor = page.next
-        ended = clock.monotonic()
-        if cursor is None or len(jobs) >= limit or ended >= deadline:
-            return Page(jobs, cursor)
-        window = _adapted(window, ended - began)
+        if cursor is None or len(jobs) >= limit:
+            break
+    return Page(jobs, cursor)
 
 
 def count_within(
-    store: Countable, where: Filter, *, limit: int, within: timedelta, clock: Clock
+    store: Store, where: Filter, *, limit: int, within: timedelta, clock: Clock
 ) -> tuple[int, bool]:
     """How many match, up to `limit`, and whether that is all: False if counting was not over in time."""
     if _is_indexed(where):
         found = store.count(where, limit=limit)
         return found, found < limit
-    deadline = clock.monotonic() + within.total_seconds()
-    total, window = 0, _FIRST_WINDOW
+    total = 0
     cursor: str | None = None
-    while True:
-        began = clock.monotonic()
+    for window in _windows(within, clock):
         counted = store.count_next(where, window=window, cursor=cursor)
         total, cursor = total + counted.count, counted.next
-        ended = clock.monotonic()
-        if cursor is None or total >= limit or ended >= deadline:
-            return min(total, limit), cursor is None and total < limit
-        window = _adapted(window, ended - began)
+        if cursor is None or total >= limit:
+            break
+    return min(total, limit), cursor is None and total < limit
 
 
-def _adapted(window: int, took: float) -> int:
+def _windows(within: timedelta, clock: Clock) -> Iterator[int]:
     """How much to look through next, so that no statement is long and no time is lost between them."""
-    if took < _QUICK_SECONDS:
-        return min(window * 4, _LARGEST_WINDOW)
-    return max(window // 4, _FIRST_WINDOW) if took > 2 * _QUICK_SECONDS else window
+    began, window = clock.monotonic(), _FIRST_WINDOW
+    deadline = began + within.total_seconds()
+    while True:
+        yield window
+        ended = clock.monotonic()
+        if ended >= deadline:
+            return
+        if (took := ended - began) < _QUICK_SECONDS:
+            window = min(window * 4, _LARGEST_WINDOW)
+        elif took > 2 * _QUICK_SECONDS:
+            window = max(window // 4, _FIRST_WINDOW)
+        began = ended
 
 
 def _is_indexed(where: Filter) -> bool:

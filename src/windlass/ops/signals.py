@@ -13,22 +13,10 @@ import msgspec
 from msgspec import structs
 
 from windlass.errors import StoreError
-from windlass.job import Job, JobState, View
-from windlass.observe import names
+from windlass.job import JobState, View
 from windlass.ops.overview import SILENT_AFTER, Band, Overview, TypeStatus, WorkerHealth
-from windlass.ops.verdict import (
-    LATELY,
-    LATELY_DONE,
-    Cause,
-    Failures,
-    Finding,
-    finding,
-    in_a_line,
-    verdict,
-    worth_a_sample,
-)
+from windlass.ops.verdict import LATELY, Cause, Finding, finding
 from windlass.ops.words import count, serve_type, span
-from windlass.store.jobs import Filter
 from windlass.store.oncall import Sighting
 from windlass.store.running import Unread
 from windlass.store.samples import PENDING, POISON, POISON_REPLAYS, Sample, Standing
@@ -45,11 +33,6 @@ TAKEN_WITHIN = timedelta(seconds=60)
 CHECKED_WITHIN = timedelta(minutes=15)
 # Somebody is warned of a mismatch for so long.
 REMEMBERED = timedelta(days=1)
-# So many failures are looked at, of all types together, and so many of a type that is not among them.
-_NEWEST = 100
-_OTHERS = 20
-# Those of one type that are tried again are searched for behind its due jobs, and this is done every second.
-_FEW_ENOUGH = 50_000
 # So often should each of these succeed, where anybody is there to do it.
 WITHIN: dict[str, timedelta] = {
     "beat": SILENT_AFTER,
@@ -164,12 +147,8 @@ def judge(
     untaken = tuple(_untaken(sample.standing, sighting, seen.types, fleet))
     checked = tuple(
         Checked(
-            type=each.type,
-            waiting=each.waiting,
+            **{name: getattr(each, name) for name in ("type", "waiting", "matched", "mismatched", "unknown")},
             overdue=None if each.since is None else max(timedelta(0), now - each.since),
-            matched=each.matched,
-            mismatched=each.mismatched,
-            unknown=each.unknown,
             last_mismatch_at=each.mismatch_at,
             last_mismatch_job=each.mismatch_job,
         )
@@ -199,9 +178,6 @@ def judge(
             *_poison(sample.standing, now),
         ),
     )
-
-
-# --- what is seen -------------------------------------------------------------------------------
 
 
 def _untaken(
@@ -256,9 +232,6 @@ def _ticks(sighting: Sighting, fleet: Sequence[WorkerHealth]) -> Iterator[Tick]:
         there = any(each is not None and sighting.now - each > within for each in started)
         late = there and (age is None or age > within)
         yield Tick(name=name, at=at, age=age, within=within, late=late)
-
-
-# --- what is found in it ------------------------------------------------------------------------
 
 
 def _not_promoted(untaken: Iterable[Untaken], now: datetime) -> Iterator[Finding]:
@@ -339,42 +312,3 @@ def _late_ticks(ticks: Iterable[Tick]) -> Iterator[Finding]:
             there = f"though a worker is there that should do it every {span(tick.within)}"
             sentence = f"{tick.name.capitalize()} {since}, {there}"
             yield finding(Cause.STOPPED, sentence, "windlass doctor", tick.at)
-
-
-def judged(seen: Overview, store: Store, signalled: Sequence[Finding]) -> Overview:
-    """One look at everything, with the verdict; of which signals and schedules tell of their own."""
-    worst = worth_a_sample(seen.types)
-    failures = _failures(seen, store, worst) if worst else {}
-    shown = verdict(seen.now, seen.types, seen.fleet, failures, signalled)
-    lines = [in_a_line(each, seen.now) for each in shown.findings]
-    return structs.replace(seen, verdict=shown, warnings=lines)
-
-
-def _failures(seen: Overview, store: Store, worst: Sequence[str]) -> Mapping[str, Failures]:
-    """By time and not by type: a few that fail among a million that wait are found at once."""
-    found: dict[str, list[Job]] = {}
-    for job in store.failures(limit=_NEWEST):
-        found.setdefault(job.type, []).append(job)
-    # How many jobs of each type went well lately.
-    happened = store.increases([LATELY_DONE])[LATELY_DONE]
-    for each in seen.types:
-        # One that fails more than all others must not hide what they fail of.
-        if each.name in worst and each.name not in found:
-            found[each.name] = _others(store, each)
-    return {
-        name: Failures(
-            retrying=[job for job in jobs if job.view(seen.now) is View.RETRYING],
-            due=[job for job in jobs if job.view(seen.now) is View.DUE],
-            dead=[job for job in jobs if job.state is JobState.DEAD],
-            completed=happened.get((name, names.COMPLETED), 0),
-        )
-        for name, jobs in found.items()
-    }
-
-
-def _others(store: Store, each: TypeStatus) -> list[Job]:
-    name, counts = each.name, each.counts
-    wanted = [Filter(types=(name,), states=(JobState.DEAD,))] if counts[JobState.DEAD] else []
-    if counts[View.RETRYING] and counts[View.DUE] <= _FEW_ENOUGH:
-        wanted.append(Filter(types=(name,), view=View.RETRYING))
-    return [job for where in wanted for job in store.find(where, limit=_OTHERS).jobs]

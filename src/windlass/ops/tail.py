@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -59,53 +60,46 @@ def events(job: Job) -> Iterator[Event]:
 
 
 def held_now(ops: Ops) -> list[Job]:
-    """The jobs that run, as the workers' leases tell: found by an index, whatever waits."""
+    """The jobs that run, as the workers' leases show: found by an index, whatever waits; else as listed."""
+    if ops.remote is not None:
+        return ops.find(Filter(states=(JobState.PROCESSING,)), limit=_NEWEST).jobs
     alive = [each.info.id for each in ops.workers() if each.alive][:_WORKERS]
     return [lease.job for worker in alive for lease in ops.store.held_by(worker)]
 
 
-def listed_now(ops: Ops) -> list[Job]:
-    """The same where only a server can look."""
-    return ops.find(Filter(states=(JobState.PROCESSING,)), limit=_NEWEST).jobs
-
-
+@dataclass(eq=False)
 class Tail:
     """Follows jobs from now on. What is faster than it looks is seen by its end; floods are seen in part."""
 
-    def __init__(
-        self,
-        ops: Ops,
-        where: Filter,
-        *,
-        states: tuple[str, ...] = (),
-        failures: bool = False,
-        running: Callable[[Ops], list[Job]] = held_now,
-    ) -> None:
-        self._ops = ops
-        self._where = where
-        self._states = states
-        self._failures = failures
-        self._running = running
-        self._from = self._since = ops.now()
+    ops: Ops
+    where: Filter
+    _: KW_ONLY
+    states: tuple[str, ...] = ()
+    failures: bool = False
+    flooded: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self._from = self._since = self.ops.now()
         # Jobs that have not ended, and what was told lately.
         self._followed: OrderedDict[str, None] = OrderedDict()
         self._told: dict[tuple[str, str, datetime], datetime] = {}
-        self.flooded = False
 
     def look(self) -> list[Event]:
         """What happened since the last look, in its order."""
-        now = self._ops.now()
+        now = self.ops.now()
         found: dict[str, Job] = {}
-        if not self._failures:
-            page = self._ops.find(self._where, limit=_NEWEST)
+        if not self.failures:
+            page = self.ops.find(self.where, limit=_NEWEST)
             found = {job.id: job for job in page.jobs}
             self.flooded = len(page.jobs) == _NEWEST and page.jobs[-1].created_at > self._since
-            found |= {job.id: job for job in self._running(self._ops) if self._meant(job)}
+            found |= {job.id: job for job in held_now(self.ops) if self._meant(job)}
             found |= self._later(found)
-        failed = self._ops.front.failures(since=self._since - _OVERLAP, limit=_NEWEST)
+        failed = self.ops.front.failures(since=self._since - _OVERLAP, limit=_NEWEST)
         found |= {job.id: job for job in failed if self._meant(job)}
         self._follow(found)
-        new = [event for job in found.values() for event in events(job) if self._is_news(event)]
+        since = max(self._since - _OVERLAP, self._from)
+        happened = [event for job in found.values() for event in events(job) if event.at > since]
+        new = [event for event in happened if (event.job.id, event.what, event.at) not in self._told]
         for event in new:
             self._told[event.job.id, event.what, event.at] = event.at
         horizon = self._since - 2 * _OVERLAP
@@ -121,7 +115,7 @@ class Tail:
             return {}
         for name in ids:
             self._followed.move_to_end(name)
-        return {job.id: job for job in self._ops.find(Filter(ids=tuple(ids)), limit=len(ids)).jobs}
+        return {job.id: job for job in self.ops.find(Filter(ids=tuple(ids)), limit=len(ids)).jobs}
 
     def _follow(self, found: dict[str, Job]) -> None:
         for job in found.values():
@@ -133,17 +127,13 @@ class Tail:
             self._followed.popitem(last=False)
 
     def _meant(self, job: Job) -> bool:
-        where = self._where
+        where = self.where
         return (not where.types or job.type in where.types) and where.tenant in (None, job.tenant)
 
-    def _is_news(self, event: Event) -> bool:
-        known = (event.job.id, event.what, event.at) in self._told
-        return not known and event.at > max(self._since - _OVERLAP, self._from)
-
     def _wanted(self, event: Event) -> bool:
-        if self._failures and event.error is None:
+        if self.failures and event.error is None:
             return False
-        return not self._states or event.what in self._states or _STATES.get(event.what) in self._states
+        return not self.states or event.what in self.states or _STATES.get(event.what) in self.states
 
 
 # An attempt's outcome in the words of states; what an event leaves a job in.

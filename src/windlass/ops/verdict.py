@@ -10,14 +10,18 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import structs
 
 from windlass.job import Error, Job, JobState, Reason, View
+from windlass.observe import names
 from windlass.ops.words import count as _count
 from windlass.ops.words import serve_type, span, start_worker
 from windlass.outcome import OUTSIDE_CLASS
+from windlass.store.jobs import Filter
+from windlass.store.store import Store
 
 if TYPE_CHECKING:
-    from windlass.ops.overview import FleetSummary, TypeStatus
+    from windlass.ops.overview import FleetSummary, Overview, TypeStatus
 
 
 class Cause(StrEnum):
@@ -95,6 +99,11 @@ LATELY = timedelta(minutes=15)
 OVER_AFTER = timedelta(minutes=2)
 # So many jobs must fail before it is more than bad luck.
 SEVERAL = 3
+# So many failures are looked at, of all types together, and so many of a type that is not among them.
+_NEWEST = 100
+_OTHERS = 20
+# Those of one type that are tried again are searched for behind its due jobs, and this is done every second.
+_FEW_ENOUGH = 50_000
 # Of so many types it is asked why they fail, if they are not among the newest failures.
 MOST_SAMPLED = 5
 # Of whatever is done often some fail. That is no trouble while they are fewer than what goes well in half a
@@ -163,6 +172,45 @@ def verdict(
         working = f"{_count(fleet.alive, 'worker')}, {_count(running, 'job')} running"
         well = f"Healthy: {working}, nothing waits long"
     return Verdict(state="notice" if found else "healthy", sentence=well, findings=tuple(found))
+
+
+def judged(seen: Overview, store: Store, signalled: Sequence[Finding]) -> Overview:
+    """One look at everything, with the verdict; of which signals and schedules tell of their own."""
+    worst = worth_a_sample(seen.types)
+    failures = _failures(seen, store, worst) if worst else {}
+    shown = verdict(seen.now, seen.types, seen.fleet, failures, signalled)
+    lines = [in_a_line(each, seen.now) for each in shown.findings]
+    return structs.replace(seen, verdict=shown, warnings=lines)
+
+
+def _failures(seen: Overview, store: Store, worst: Sequence[str]) -> Mapping[str, Failures]:
+    """By time and not by type: a few that fail among a million that wait are found at once."""
+    found: dict[str, list[Job]] = {}
+    for job in store.failures(limit=_NEWEST):
+        found.setdefault(job.type, []).append(job)
+    # How many jobs of each type went well lately.
+    happened = store.increases([LATELY_DONE])[LATELY_DONE]
+    for each in seen.types:
+        # One that fails more than all others must not hide what they fail of.
+        if each.name in worst and each.name not in found:
+            found[each.name] = _others(store, each)
+    return {
+        name: Failures(
+            retrying=[job for job in jobs if job.view(seen.now) is View.RETRYING],
+            due=[job for job in jobs if job.view(seen.now) is View.DUE],
+            dead=[job for job in jobs if job.state is JobState.DEAD],
+            completed=happened.get((name, names.COMPLETED), 0),
+        )
+        for name, jobs in found.items()
+    }
+
+
+def _others(store: Store, each: TypeStatus) -> list[Job]:
+    name, counts = each.name, each.counts
+    wanted = [Filter(types=(name,), states=(JobState.DEAD,))] if counts[JobState.DEAD] else []
+    if counts[View.RETRYING] and counts[View.DUE] <= _FEW_ENOUGH:
+        wanted.append(Filter(types=(name,), view=View.RETRYING))
+    return [job for where in wanted for job in store.find(where, limit=_OTHERS).jobs]
 
 
 def _fleet_findings(now: datetime, types: Sequence[TypeStatus], fleet: FleetSummary) -> Iterator[Finding]:

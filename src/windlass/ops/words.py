@@ -46,8 +46,8 @@ def at(moment: datetime, now: datetime) -> str:
 
 
 def ago(moment: datetime, now: datetime) -> str:
-    """How long ago a moment was."""
-    return f"{span(now - moment)} ago"
+    """A moment as seen from now: 3m ago, in 20s."""
+    return f"in {span(moment - now)}" if moment > now else f"{span(now - moment)} ago"
 
 
 def span(span: timedelta) -> str:

@@ -42,10 +42,7 @@ class Signature:
         *,
         secret: Sequence[str] = (),
     ) -> None:
-        """Read the annotations; `names` are those that stand around the function, for annotations in text.
-
-        What stands in the `secret` fields is never shown in an error.
-        """
+        """`names` stand around the function, for annotations in text; `secret` fields are in no error."""
         hints = {
             parameter.name: _hint(function, parameter, job_type, names or {})
             for parameter in inspect.signature(function).parameters.values()
@@ -66,10 +63,18 @@ class Signature:
         # How many make a whole call without names; -1 if none can.
         self._all_positional = len(self._names) if len(self._positional) == len(self._names) else -1
         self._required = frozenset(each.name for each in parameters if each.default is each.empty)
-        self.secret = _known_fields(secret, self._bare, job_type)
+        if isinstance(secret, str) or not self._names.issuperset(secret):
+            allowed = f"a list of the handler's parameters ({', '.join(self.parameters) or 'none'})"
+            raise must_be(f"encrypt of handler {job_type}", secret, allowed)
+        self.secret = tuple(secret)
         self._decoder = msgspec.json.Decoder(_payload_type(self._bare), dec_hook=loaded)
         self.schema: dict[str, Any] = _schema(self._decoder.type, f"handler {job_type}", self._bare)
-        _add_defaults(self.schema["properties"], self._bare)
+        # For whoever reads the schema; what cannot be shown as JSON is left out.
+        for each in parameters:
+            if each.default is not each.empty:
+                with suppress(TypeError, ValueError):
+                    default = msgspec.json.decode(msgspec.json.encode(each.default))
+                    self.schema["properties"][each.name]["default"] = default
 
     def bind(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The arguments of a call by name; defaults are left to the handler that will run."""
@@ -160,13 +165,6 @@ def _resolved(function: Callable[..., Any], parameter: inspect.Parameter, place:
         raise must_be(place, parameter.annotation, allowed) from None
 
 
-def _known_fields(names: Sequence[str], signature: inspect.Signature, job_type: str) -> tuple[str, ...]:
-    if isinstance(names, str) or not all(name in signature.parameters for name in names):
-        allowed = f"a list of the handler's parameters ({', '.join(signature.parameters) or 'none'})"
-        raise must_be(f"encrypt of handler {job_type}", names, allowed)
-    return tuple(names)
-
-
 def _is_context(hint: Any) -> bool:
     return hint is Context or set(get_args(hint)) == {Context, NoneType}
 
@@ -199,14 +197,6 @@ def _bare(signature: inspect.Signature, hints: Mapping[str, Any], context: str |
     return inspect.Signature(parameters)
 
 
-def _add_defaults(properties: dict[str, Any], signature: inspect.Signature) -> None:
-    """For whoever reads the schema; what cannot be shown as JSON is left out."""
-    for name, parameter in signature.parameters.items():
-        if parameter.default is not parameter.empty:
-            with suppress(TypeError, ValueError):
-                properties[name]["default"] = msgspec.json.decode(msgspec.json.encode(parameter.default))
-
-
 _LEFT_OUT: Any = object()
 
 
@@ -227,7 +217,9 @@ def parse_value(text: str | bytes, field: str) -> Any:
     try:
         if isinstance(text, bytes):
             text = text.decode()
-        value = _decode(text)
+        # An object without spaces around it, as most are, need not be searched for them.
+        value, end = _STRICT.raw_decode(text) if text.startswith("{") else (None, -1)
+        value = value if end == len(text) else _STRICT.decode(text)
     except RecursionError:
         raise must_be(field, text, f"nested at most {DEEPEST} deep") from None
     except UnicodeDecodeError as error:
@@ -240,12 +232,6 @@ def parse_value(text: str | bytes, field: str) -> Any:
     if not (came_in_bytes and _is_harmless(text)):
         _refuse_unstorable(value, field)
     return value
-
-
-def _decode(text: str) -> Any:
-    """A text as JSON. An object without spaces around it, as most are, need not be searched for them."""
-    value, end = _STRICT.raw_decode(text) if text.startswith("{") else (None, -1)
-    return value if end == len(text) else _STRICT.decode(text)
 
 
 def pack(payload: Mapping[str, Any], job_type: str) -> bytes:

@@ -30,17 +30,13 @@ def schema_of(payload: type[msgspec.Struct]) -> dict[str, Any]:
         _complete_class(kind, definitions[name])
     root: dict[str, Any] = definitions.pop(names[0])
     for kind in known:
-        _add(_model_definitions(kind), definitions)
+        for name, schema in _model_definitions(kind).items():
+            if definitions.setdefault(name, schema) != schema:
+                raise TypeError(f"two different classes are called {name!r}")
     del root["title"]
     if definitions:
         root["$defs"] = definitions
     return root
-
-
-def _add(found: dict[str, Any], definitions: dict[str, Any]) -> None:
-    for name, schema in found.items():
-        if definitions.setdefault(name, schema) != schema:
-            raise TypeError(f"two different classes are called {name!r}")
 
 
 def _collect(kind: kinds.Type, classes: dict[Any, _Class], known: set[Any]) -> None:

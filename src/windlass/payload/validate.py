@@ -37,10 +37,7 @@ def validate(schema: Schema, payload: bytes, job_type: str) -> None:
 
 
 def validate_for(info: TypeInfo, payload: bytes) -> TypeInfo:
-    """The type as the newest live release knows it whose schema takes a payload.
-
-    If none does, InvalidPayload tells what the newest release of all has against it.
-    """
+    """The newest live release's type that takes a payload; else InvalidPayload, as the newest of all says."""
     try:
         validate(info.schema, payload, info.name)
     except InvalidPayload:
@@ -134,7 +131,9 @@ class Judge:
         elif isinstance(value, dict):
             yield from self._object_problems(node, value, path)
         elif isinstance(value, int | float):
-            yield from _number_problems(node, value, path)
+            for keyword, (holds, words) in _BOUNDS.items():
+                if keyword in node and not holds(value, node[keyword]):
+                    yield _wrong(path, value, f"{words} {node[keyword]}")
 
     def _resolved(self, node: Schema) -> Schema:
         return self._definitions[node["$ref"].rpartition("/")[2]] if "$ref" in node else node
@@ -226,12 +225,6 @@ def _text_problems(node: Schema, value: str, path: str) -> Iterator[Problem]:
     form = _BASE64 if node.get("contentEncoding") == "base64" else _FORMATS.get(node.get("format", ""))
     if form is not None and not _reads_as(form[0], value):
         yield _wrong(path, value, form[1])
-
-
-def _number_problems(node: Schema, value: float, path: str) -> Iterator[Problem]:
-    for keyword, (holds, words) in _BOUNDS.items():
-        if keyword in node and not holds(value, node[keyword]):
-            yield _wrong(path, value, f"{words} {node[keyword]}")
 
 
 def _size_problems(node: Schema, size: int, path: str, keyword: str, words: str) -> Iterator[Problem]:

@@ -123,10 +123,7 @@ class Opening:
 
     @contextlib.contextmanager
     def instead(self, opened: Opened, url: str, clock: Clock) -> Iterator[None]:
-        """Use another store and clock for as long as the block lasts, then close it; for tests.
-
-        The URL is for an opening within the block, after a close or a fork: not the store of before.
-        """
+        """Use another store and clock for as long as the block lasts, then close it; for tests."""
         with self._lock:
             before, clock_before = (self.opened, self._url), self.clock
             self.opened, self._url = opened, url
@@ -355,14 +352,10 @@ class Admission:
         if depth + count > warned:
             if soft:
                 raise QueueFull(of, depth, warned, "soft_depth")
-            self._warn(of, depth, warned)
-
-    def _warn(self, of: str, depth: int, soft: int) -> None:
-        now = self._opening.monotonic()
-        if now - self._warned >= _WARN_SECONDS:
-            self._warned = now
-            note = "more are taken, up to hard_depth"
-            log.warning("queue.deep", extra={"jobs": depth, "of": of, "soft_depth": soft, "note": note})
+            now, note = self._opening.monotonic(), "more are taken, up to hard_depth"
+            if now - self._warned >= _WARN_SECONDS:
+                self._warned = now
+                log.warning("queue.deep", extra={"jobs": depth, "of": of, "soft_depth": warned, "note": note})
 
     def _look(self, opened: Opened, *, guest: bool) -> None:
         """How many does the store say are waiting? Then every job is looked at closely once."""

@@ -8,7 +8,7 @@ import functools
 import math
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import (
@@ -33,7 +33,7 @@ from windlass.clock import SystemClock, uuid7
 from windlass.context import Context
 from windlass.duration import Duration, parse_duration
 from windlass.errors import InvalidValue, JobNotFound, JobUnsuccessful, ResultMissing, WaitTimeout, must_be
-from windlass.job import LATEST, MAX_KEY, MAX_TENANT, MAX_UNIQUE, Error, Job, JobState, NewJob
+from windlass.job import LATEST, MAX_KEY, MAX_TENANT, MAX_UNIQUE, Job, JobState, NewJob
 from windlass.payload.codec import check_size
 from windlass.payload.seal import check_reference, with_reference
 from windlass.payload.upgrades import Step
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from windlass.queue.backend import Opening, TypeDefaults
     from windlass.queue.producer import Producer
     from windlass.registry import Handler
+    from windlass.wakeup import Wakeup
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -179,7 +180,7 @@ def _parents(value: object) -> tuple[str, ...]:
 
 
 def _traceparent(value: object) -> str:
-    if isinstance(value, str) and _TRACEPARENT.fullmatch(value):
+    if isinstance(value, str) and TRACEPARENT.fullmatch(value):
         return value
     example = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     raise must_be("traceparent", value, f"a W3C trace context such as {example}")
@@ -187,7 +188,7 @@ def _traceparent(value: object) -> str:
 
 MOST_PARENTS = 1_000
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 # By option, what makes of it what a NewJob holds.
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "priority": check_priority,
@@ -355,20 +356,15 @@ class JobHandle:
         job = await asyncio.to_thread(self.get)
         if job.ended:
             return job
-        calm, hint = asyncio.Event(), asyncio.Event()
-        wakeup = self._opening.get().wakeup
-        wake = partial(_set_from_any_thread, asyncio.get_running_loop(), hint)
-        wakeup.subscribe(wake)
-        try:
+        calm = asyncio.Event()
+        async with hints(self._opening.get().wakeup, asyncio.to_thread) as hint:
             for pause in _pauses(timeout):
                 hint.clear()
                 job = await asyncio.to_thread(self.get)
                 if job.ended:
                     return job
-                await _wait_for(calm, min(pause, _FIRST_PAUSE))
-                await _wait_for(hint, max(pause - _FIRST_PAUSE, 0))
-        finally:
-            wakeup.unsubscribe(wake)
+                await happens(calm, min(pause, _FIRST_PAUSE))
+                await happens(hint, max(pause - _FIRST_PAUSE, 0))
         raise self._too_late(timeout)
 
     async def result_async(self, timeout: Duration | None = None) -> Any:  # noqa: ASYNC109 - the word of `result`
@@ -390,16 +386,29 @@ def _pauses(timeout: Duration | None) -> Iterator[float]:
     yield 0
 
 
-def _set_from_any_thread(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-    # A hint may be on its way when the loop is already closed.
-    with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(event.set)
+@contextlib.asynccontextmanager
+async def hints(wakeup: Wakeup, run: Callable[..., Awaitable[object]]) -> AsyncIterator[asyncio.Event]:
+    """An event that is set at each hint, for as long as the block lasts; `run` calls on another thread."""
+    loop, hint = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake() -> None:
+        # A hint may be on its way when the loop is already closed.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(hint.set)
+
+    await run(wakeup.subscribe, wake)
+    try:
+        yield hint
+    finally:
+        await run(wakeup.unsubscribe, wake)
 
 
-async def _wait_for(event: asyncio.Event, seconds: float) -> None:
+async def happens(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for an event, so long; whether it happened."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
+    return event.is_set()
 
 
 def result_of(job: Job) -> Any:
@@ -408,10 +417,7 @@ def result_of(job: Job) -> Any:
         raise ResultMissing(job.id, job.result_missing)
     if job.state is JobState.COMPLETED:
         return None if job.result is None else msgspec.json.decode(job.result)
-    raise JobUnsuccessful(f"job {job.id} ended as {job.state}{_why(job.error)}")
-
-
-def _why(error: Error | None) -> str:
-    if error is None:
-        return ""
-    return f" ({error.reason}): " + ": ".join(filter(None, (error.kind, error.message)))
+    why = ""
+    if job.error is not None:
+        why = f" ({job.error.reason}): " + ": ".join(filter(None, (job.error.kind, job.error.message)))
+    raise JobUnsuccessful(f"job {job.id} ended as {job.state}{why}")

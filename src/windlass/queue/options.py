@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from windlass.checks import yes_or_no
-from windlass.config import PoolConfig, WorkerConfig, parse_hang_limit, parse_pool
+from windlass.config import WorkerConfig, parse_hang_limit, parse_pool
 from windlass.duration import Duration, parse_duration
 from windlass.errors import InvalidPayload, InvalidValue, UnknownType, must_be
 from windlass.queue.jobs import choose
@@ -146,16 +146,12 @@ def _patterns(value: object, field: str) -> tuple[str, ...]:
     raise must_be(field, value, 'a list of types or patterns, such as ["email.*", "report"]')
 
 
-def _pools(value: object, field: str) -> tuple[PoolConfig, ...]:
-    return tuple(parse_pool(pool) for pool in _patterns(value, field))
-
-
 _READERS: dict[str, Callable[[Any, str], Any]] = {
     **dict.fromkeys(("threads", "coroutines", "processes", "child_jobs"), _whole),
     **dict.fromkeys(("lease", "poll", "grace", "exit_after"), parse_duration),
     **dict.fromkeys(("memory", "child_growth"), parse_size),
     "concurrency": lambda value, field: None if value is None else _whole(value, field),
-    "pools": _pools,
+    "pools": lambda value, field: tuple(map(parse_pool, _patterns(value, field))),
     "types": _patterns,
     "shell": _shell,
     "hang_limit": parse_hang_limit,

@@ -13,24 +13,14 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import msgspec
 
-from windlass import config, connect
+from windlass import config, connect, errors
 from windlass.checks import check_text, check_type
 from windlass.clock import uuid7
-from windlass.errors import (
-    Conflict,
-    InvalidPayload,
-    JobNotFound,
-    KeyMissing,
-    Refused,
-    StoreError,
-    UnknownType,
-    WindlassError,
-    must_be,
-)
+from windlass.errors import InvalidPayload, JobNotFound, Refused, must_be
 from windlass.job import MAX_BATCH_NAME, NewJob, Shape, TypeInfo
+from windlass.loop import Pace
 from windlass.observe import names, tracing
 from windlass.observe.ledger import Ledger
-from windlass.pace import Pace
 from windlass.payload import Ring, encode, pack, parse, problem_of, quick, validate_for
 from windlass.payload.codec import check_size
 from windlass.payload.seal import SEAL, refuse_lookalikes
@@ -146,7 +136,7 @@ class Producer:
             packed = pack(payload, handler.name)
             self._catalogue.read()
             info = self._catalogue.get(handler.name, ())
-        except (InvalidPayload, UnknownType):
+        except (InvalidPayload, errors.UnknownType):
             return None
         own = Shape(schema_version=handler.version, schema=handler.info().schema)
         for shape in (Shape(schema_version=info.schema_version, schema=info.schema), *info.others):
@@ -336,20 +326,18 @@ class Producer:
         # Also how long calls took; what the store does not take now it gets the next time.
         place, ledger = self._calls
         if ledger is not None and place is opened:
-            with contextlib.suppress(StoreError):
+            with contextlib.suppress(errors.StoreError):
                 ledger.tick()
 
     def _prepare_guest(self, drafts: Sequence[NewJob]) -> tuple[Opened, list[TypeInfo], str]:
-        """Before jobs are stored in the caller's transaction: may they be, and what must the catalogue get?
-
-        That is given again until it is seen to be there: the transaction may never be committed.
-        """
+        """Before jobs are stored in a caller's transaction: may they be, and what does the catalogue lack?"""
         opened, now, revision = self._opening.get(), self._opening.monotonic(), self.registry.revision
         self._admission.check(drafts, opened, guest=True)
         if self._is_published(opened, now):
             return opened, [], ""
         infos, generation = self._infos(), opened.store.generation
         if not opened.store.registered(infos):
+            # Given again until it is seen to be there: the transaction may never be committed.
             return opened, infos, self._release()
         self._published = (opened, generation, revision, now + SEEN_SECONDS)
         return opened, [], ""
@@ -447,7 +435,7 @@ class Producer:
         known = self._opening.get().front.get(draft.id, caller=None)
         if known is None or known.id != draft.id:
             return None
-        with contextlib.suppress(KeyMissing, InvalidPayload):
+        with contextlib.suppress(errors.KeyMissing, InvalidPayload):
             if ring.open(msgspec.json.decode(known.payload), known.id) == msgspec.json.decode(draft.payload):
                 return bytes(known.payload)
         return None
@@ -469,7 +457,7 @@ def _numbered(drafts: Sequence[NewJob], first: int | None) -> Iterator[None]:
         yield
     except Refused as error:
         if first is not None:
-            if len(drafts) == 1 and isinstance(error, Conflict | JobNotFound):
+            if len(drafts) == 1 and isinstance(error, errors.Conflict | JobNotFound):
                 error.index = 0
             error.moved(first)
         raise
@@ -491,7 +479,7 @@ def _noted(drafts: Iterable[NewJob]) -> Iterator[tuple[int, NewJob]]:
     try:
         for index, draft in enumerate(drafts):
             yield index, draft
-    except WindlassError as error:
+    except errors.WindlassError as error:
         if isinstance(error, Refused) and error.index is None:
             error.index = index + 1
         else:

@@ -1,20 +1,27 @@
-"""The Queue that an application holds: register handlers, enqueue (see Producer), look, run a worker."""
+"""The Queue that an application holds: register handlers, enqueue (see Producer), look, run a worker.
+
+A Client is the same where the store is reached only through a server.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import replace
-from types import FrameType, TracebackType
+from time import monotonic
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+from urllib.parse import quote
 
 from windlass import connect
 from windlass.checks import check_app_version, check_limit_key
 from windlass.context import Context
 from windlass.duration import Duration, parse_duration
-from windlass.errors import JobNotFound
+from windlass.errors import JobNotFound, WaitTimeout, must_be
+from windlass.job import Job, JobState
 from windlass.policy import make_limit
 from windlass.queue.backend import Opening
 from windlass.queue.jobs import ContextJobType, JobHandle, JobType
@@ -29,18 +36,21 @@ from windlass.queue.options import (
 )
 from windlass.queue.producer import Producer
 from windlass.registry import Registry, make_handler, shell_handler
+from windlass.store.jobs import Filter
+from windlass.store.store import Store
 from windlass.worker.worker import Worker
 
 if TYPE_CHECKING:
     from windlass.clock import Clock
-    from windlass.job import Job
     from windlass.store.engine import Acted
-    from windlass.store.store import Store
     from windlass.wakeup import Wakeup
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Hook = TypeVar("Hook", bound=Callable[[], object])
+_PAGE = 200
+# One request of a Client waits so long at most.
+_WAIT_SECONDS = 20.0
 
 
 class Decorator(Protocol):
@@ -96,7 +106,8 @@ class Queue(Producer):
         """Register a function as the handler of a type; as `@queue.job` or `@queue.job(timeout=30, ...)`."""
         said, timing = type_options(options)
         # Annotations in text may name what stands around the function.
-        names = _names_around(inspect.currentframe())
+        caller = getattr(inspect.currentframe(), "f_back", None)
+        names = {} if caller is None else dict(caller.f_locals)
 
         def register(function: Callable[..., Any]) -> JobType[..., Any] | ContextJobType[..., Any]:
             made = make_handler(self.dress(function), said, names)
@@ -190,7 +201,7 @@ class Queue(Producer):
         config = worker_config({"shell": self._shell, **options})
         if config.shell:
             self.registry.add(shell_handler())
-        from windlass.ops.carrier import carrying  # noqa: PLC0415 - producers need none of it
+        from windlass.ops.bulk import carrying  # noqa: PLC0415 - producers need none of it
 
         worker = Worker(self.store, self.wakeup, self.registry, config, clock=self._opening.clock)
         with carrying(self.store, self.wakeup), worker:
@@ -240,6 +251,70 @@ class Queue(Producer):
         self.close()
 
 
-def _names_around(frame: FrameType | None) -> dict[str, Any]:
-    """The caller's local names, seen from the frame that it called."""
-    return {} if frame is None or frame.f_back is None else dict(frame.f_back.f_locals)
+class Client(Queue):
+    """A Queue over HTTP: the same typed handlers, enqueue and handles, with an API key.
+
+    While the server is away, busy or asks for a moment's peace, calls try again for `patience`, 30 s by
+    default. A job carries its own id, so however often it is sent it is made once.
+    """
+
+    def __init__(self, url: str, key: str | None = None, *, patience: Duration = "30s") -> None:
+        """`url` as in https://queue.example; without a key, WINDLASS_API_KEY."""
+        scheme, found, rest = url.partition("://")
+        if not found or scheme not in ("http", "https"):
+            raise must_be("url", url.partition("@")[2] or url, "http://host:port or https://host")
+        super().__init__(
+            url if key is None else f"{scheme}://{quote(key, safe='')}@{rest}", patience=patience
+        )
+
+    def wait(self, name: str, timeout: Duration | None = None, *, tenant: str | None = None) -> Job:
+        """Wait for the end of a job that is known by its id or key; the server tells when it comes."""
+        front = self.front
+        if isinstance(front, Store):
+            return super().wait(name, timeout, tenant=tenant)
+        end = None if timeout is None else monotonic() + parse_duration(timeout, "timeout").total_seconds()
+        while True:
+            left = _WAIT_SECONDS if end is None else min(_WAIT_SECONDS, max(0.0, end - monotonic()))
+            job = front.get(name, tenant=tenant, wait=left)
+            if job is None:
+                raise JobNotFound(name)
+            if job.ended:
+                return job
+            if end is not None and monotonic() >= end:
+                raise WaitTimeout(
+                    f"job {job.id} had not ended after {timeout}; it is {job.state} and goes on"
+                )
+
+    async def wait_async(
+        self,
+        name: str,
+        timeout: Duration | None = None,  # noqa: ASYNC109 - the word of `wait`
+        *,
+        tenant: str | None = None,
+    ) -> Job:
+        """For async callers."""
+        return await asyncio.to_thread(self.wait, name, timeout, tenant=tenant)
+
+    def jobs(
+        self,
+        *,
+        types: tuple[str, ...] = (),
+        states: tuple[JobState, ...] = (),
+        tenant: str | None = None,
+        error: str | None = None,
+    ) -> Iterator[Job]:
+        """Every job that matches, newest first, page by page."""
+        where = Filter(types=types, states=states, tenant=tenant, error=error)
+        cursor: str | None = None
+        while True:
+            page = self.front.find(where, limit=_PAGE, cursor=cursor)
+            yield from page.jobs
+            cursor = page.next
+            if cursor is None:
+                return
+
+    async def jobs_async(self, **choice: Any) -> AsyncIterator[Job]:
+        """For async callers."""
+        found = self.jobs(**choice)
+        while (job := await asyncio.to_thread(next, found, None)) is not None:
+            yield job

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints, is_typeddict
 
@@ -15,15 +16,7 @@ from windlass.duration import Duration
 from windlass.errors import must_be
 from windlass.job import Job, JobState
 from windlass.ops import Ops
-from windlass.ops.actions import (
-    ACTIONS,
-    Action,
-    Need,
-    Parameter,
-    bulk_action,
-    bulk_actions,
-    changes,
-)
+from windlass.ops.actions import ACTIONS, Action, Need, Parameter, bulk_action, bulk_actions, changes
 from windlass.ops.document import Moment, Object, Span, plain
 from windlass.server.call import Call
 from windlass.server.forms import read_value
@@ -187,7 +180,7 @@ def _read(each: Parameter, said: Form, problems: Problems) -> Any:
 def _bulk_parameters() -> list[Parameter]:
     """What single actions take besides; each may be left out, since the others do not take it."""
     found = {
-        each.name: each._replace(optional=True, default=None) if each.required else each
+        each.name: replace(each, optional=True, default=None) if each.required else each
         for declared in bulk_actions().values()
         for each in declared.parameters
         if each.name != "why" and each.base != _OBJECT
@@ -197,10 +190,7 @@ def _bulk_parameters() -> list[Parameter]:
 
 BulkActionForm = _form(
     "ActionForm",
-    [
-        ("action", Literal[tuple(bulk_actions())]),
-        *map(_field, _bulk_parameters()),
-    ],
+    [("action", Literal[tuple(bulk_actions())]), *map(_field, _bulk_parameters())],
     ActionForm,
     ActionForm.__doc__ or "",
 )

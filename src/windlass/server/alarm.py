@@ -42,19 +42,9 @@ SIGNATURE = "X-Windlass-Signature"
 
 
 class Alarm:
-    """Looks every few seconds, keeps in the store which alerts hold, and notifies a webhook of changes.
+    """Keeps in the store which alerts hold; of several servers, one notifies the webhook of each change."""
 
-    Several servers look at the same store; one of them reports each change.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        *,
-        clock: Clock | None = None,
-        every: timedelta = EVERY,
-        pause: float = _PAUSE_SECONDS,
-    ) -> None:
+    def __init__(self, store: Store, *, clock: Clock | None = None, pause: float = _PAUSE_SECONDS) -> None:
         self._store = store
         self._clock = clock or SystemClock()
         self._pause = pause
@@ -66,7 +56,7 @@ class Alarm:
         self._unheard: tuple[str, str] | None = None
         # While the store is away only this process can remember that.
         self._away: Noticed | None = None
-        self.loop = Loop("alarm", self.tick, every=every)
+        self.loop = Loop("alarm", self.tick, every=EVERY)
 
     def stop(self) -> None:
         """Look no more; a message under way is given up."""
@@ -74,7 +64,6 @@ class Alarm:
         self.loop.stop(1.0)
 
     def tick(self) -> None:
-        """Look once."""
         try:
             facts = gather.read_facts(self._store)
             held = holding(StoreMeasures(self._store, facts))

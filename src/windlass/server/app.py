@@ -16,7 +16,7 @@ from windlass.errors import StoreError, UnknownType, WindlassError
 from windlass.observe import names
 from windlass.observe.ledger import Ledger
 from windlass.ops.actions import Need
-from windlass.server import actions, health, jobs, leases, operate, problems, produce, stream
+from windlass.server import actions, health, leases, operate, problems, produce, waiting
 from windlass.server.call import Call, HungUp
 from windlass.server.connection import connection_of
 from windlass.server.dashboard import PAGES
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from windlass.server.parts import Parts
 
 # Each declares its routes when it is imported.
-__all__ = ["ROUTES", "actions", "health", "jobs", "leases", "operate", "produce", "stream"]
+__all__ = ["ROUTES", "actions", "health", "leases", "operate", "produce", "waiting"]
 log = logging.getLogger("windlass.server")
 _LONGEST_PATH = 200
 _READS = ("GET", "HEAD")
@@ -67,9 +67,8 @@ class App:
         ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
         began = monotonic()
-        methods, named = self._found(scope)
+        methods, named = self._found(scope["path"], scope["raw_path"])
         call: Call | None = None
         try:
             try:
@@ -94,17 +93,23 @@ class App:
             if call is not None:
                 call.let_go()
 
-    def _found(self, scope: Scope) -> tuple[Mapping[str, Route], dict[str, str]]:
+    def _found(self, path: str, raw: bytes = b"") -> tuple[Mapping[str, Route], dict[str, str]]:
         """What may be done at a path, and what the path names."""
-        path = scope["path"]
-        if b"%2f" in scope["raw_path"].lower():
-            path = _path_with_slashes(scope["raw_path"])
+        if b"%2f" in raw.lower():
+            # A slash that was sent as part of a name, such as a key, does not split it.
+            parts = raw.decode("ascii", "replace").split("/")
+            path = "/".join(unquote(part).replace("/", _SLASH) for part in parts)
         if path in self._plain:
             return self._plain[path], {}
         for pattern, methods in self._named:
             if (found := pattern.fullmatch(path)) is not None:
                 return methods, found.groupdict()
         return {}, {}
+
+    def _no_route(self, path: str) -> Problem:
+        meant = f"/api/v1{path}"
+        hint = f"did you mean {meant}?" if self._found(meant)[0] else "/docs lists them"
+        return Problem(404, "not-found", f"there is no route {_readable(path)}; {hint}")
 
     async def _arrived(
         self, methods: Mapping[str, Route], named: dict[str, str], scope: Scope, receive: Receive
@@ -113,8 +118,7 @@ class App:
         authentication = self.parts.authentication
         authentication.check(scope)
         if not methods:
-            detail = f"there is no route {_readable(scope['path'])}; /docs lists them"
-            raise Problem(404, "not-found", detail)
+            raise self._no_route(scope["path"])
         route = _choose(methods, scope["method"])
         identity = authentication.identify(scope, route)
         if identity is None:
@@ -145,13 +149,11 @@ class App:
             # By the route's path as it is declared: names within paths are no labels.
             path = next(iter(methods.values())).path
             if not path.startswith(_PROBES):
-                ledger.count(names.answered(status, path))
+                ledger.count(f"{names.ANSWERED}{status}.{path}")
             if status in DENIED:
-                self.parts.denials.note(
-                    self.parts.authentication.source(scope, status),
-                    f"{scope['method']} {path}",
-                    _name_of(reply),
-                )
+                kind = msgspec.json.decode(reply.body, type=ProblemDocument).type.rpartition(":")[2]
+                source = self.parts.authentication.source(scope, status)
+                self.parts.denials.note(source, f"{scope['method']} {path}", kind)
         if scope["method"] == "POST" and scope["path"] in _ENQUEUES:
             note_enqueue(ledger, status, monotonic() - began, service)
 
@@ -173,17 +175,12 @@ def _checked(named: dict[str, str]) -> dict[str, str]:
     return {part: name.replace(_SLASH, "/") for part, name in named.items()}
 
 
-def _path_with_slashes(raw: bytes) -> str:
-    """The path in which a slash that was sent as part of a name, such as a key, does not split it."""
-    return "/".join(unquote(part).replace("/", _SLASH) for part in raw.decode("ascii", "replace").split("/"))
-
-
 def _choose(methods: Mapping[str, Route], method: str) -> Route:
     route = methods.get("GET" if method == "HEAD" else method)
     if route is None:
         allowed = ", ".join(sorted(methods))
-        headers = {b"allow": allowed.encode()}
-        raise Problem(405, "method-not-allowed", f"method must be {allowed}, got {method}", headers=headers)
+        detail = f"{method} is not allowed; allowed: {allowed}"
+        raise Problem(405, "method-not-allowed", detail, headers={b"allow": allowed.encode()})
     return route
 
 
@@ -200,11 +197,6 @@ def _refused(error: Exception, scope: Scope, named: Mapping[str, str]) -> Reply:
         return problems.of(error).reply()
     log.error("server.failed", extra={"path": scope["path"]}, exc_info=error)
     return Problem(500, "internal", "the server made a mistake; its log has the details").reply()
-
-
-def _name_of(reply: Reply) -> str:
-    """Which kind of refusal an answer is."""
-    return msgspec.json.decode(reply.body, type=ProblemDocument).type.rpartition(":")[2]
 
 
 async def _send(reply: Reply, scope: Scope, send: Send) -> None:

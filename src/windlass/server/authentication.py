@@ -14,6 +14,7 @@ import hmac
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -48,7 +49,6 @@ class Proxies:
         self._networks = [ipaddress.ip_network(each, strict=False) for each in trusted]
 
     def trusts(self, scope: Scope) -> bool:
-        """Whether a trusted proxy sent the request."""
         return self._is_trusted(peer(scope))
 
     def address(self, scope: Scope) -> str:
@@ -111,20 +111,21 @@ class Sessions:
         """The API key in a request's cookie, if there is one and the request may act by it."""
         key = self.cookie(scope)
         if key is not None and scope["method"] not in _SAFE:
-            _check_ours(scope, key)
+            check_origin(scope)
+            # In bytes: a text that is not ASCII cannot be compared so.
+            if not hmac.compare_digest((_header(scope, TOKEN) or "").encode(), token_for(key).encode()):
+                detail = f"a request by cookie must carry the header {TOKEN.decode()}; reload the page"
+                raise Problem(403, "not-our-page", detail)
         return key
 
     def begin(self, scope: Scope, key: str) -> bytes:
-        """The cookie that begins a session."""
         more = "; Secure" if self._is_secure(scope) else ""
         return f"{self._name(scope)}={key}; Path=/; HttpOnly; SameSite=Strict{more}".encode()
 
     def end(self, scope: Scope) -> bytes:
-        """The cookie that ends it."""
         return self.begin(scope, "") + b"; Max-Age=0"
 
     def cookie(self, scope: Scope) -> str | None:
-        """The API key in a request's cookie, if there is one."""
         try:
             held = SimpleCookie(_header(scope, b"cookie") or "").get(self._name(scope))
         except CookieError:
@@ -156,42 +157,29 @@ def check_origin(scope: Scope) -> None:
         raise Problem(403, "foreign-origin", f"requests of other sites ({origin!r}) are not taken")
 
 
-def _check_ours(scope: Scope, key: str) -> None:
-    check_origin(scope)
-    # In bytes: a text that is not ASCII cannot be compared so.
-    if not hmac.compare_digest((_header(scope, TOKEN) or "").encode(), token_for(key).encode()):
-        detail = f"a request by cookie must carry the header {TOKEN.decode()}; reload the page"
-        raise Problem(403, "not-our-page", detail)
-
-
 def _header(scope: Scope, name: bytes) -> str | None:
     found = [value for key, value in scope["headers"] if key == name]
     return found[0].decode("latin-1") if found else None
 
 
+@dataclass(eq=False)
 class Authentication:
     """Looks at each request before anything else does."""
 
-    def __init__(
-        self,
-        keyring: Keyring,
-        look: Callable[[], Awaitable[None]],
-        proxies: Proxies,
-        *,
-        loopback: bool,
-        hosts: Sequence[str] = (),
-    ) -> None:
-        """`loopback`: only programs on this machine may call without a key; else any caller may."""
-        self._keyring = keyring
-        self._proxies = proxies
-        self.sessions = Sessions(proxies)
-        self._read = look
+    keyring: Keyring
+    read: Callable[[], Awaitable[None]]
+    proxies: Proxies
+    # Only programs on this machine may call without a key; else any caller may.
+    loopback: bool
+    hosts: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        self.sessions = Sessions(self.proxies)
         self._looked = 0.0
         self._next_look: asyncio.Future[None] | None = None
-        self._loopback = loopback
         # A page whose own name is resolved to this machine does not know these.
-        own = () if loopback else (socket.gethostname().lower(), socket.getfqdn().lower())
-        self._hosts = frozenset((*_LOOPBACK_NAMES, *own, *(each.lower() for each in hosts)))
+        own = () if self.loopback else (socket.gethostname().lower(), socket.getfqdn().lower())
+        self._hosts = frozenset((*_LOOPBACK_NAMES, *own, *(each.lower() for each in self.hosts)))
 
     def check(self, scope: Scope) -> None:
         """Refuse what a web page could send to a server that asks for no key.
@@ -199,7 +187,7 @@ class Authentication:
         A page of another site names itself as Origin; one that had its own name resolved to this machine
         names itself as Host. What a proxy sends may come from anywhere.
         """
-        if self._keyring.needed:
+        if self.keyring.needed:
             return
         host = origin = ""
         for name, value in scope["headers"]:
@@ -208,12 +196,13 @@ class Authentication:
                 host += value.decode("latin-1").lower()
             elif name == b"origin":
                 origin = value.decode("latin-1").lower()
-        if not self._allows(_without_port(host)):
+        name, colon, port = host.rpartition(":")
+        if not self._allows(name if colon and port.isdecimal() else host):
             names = ", ".join(sorted(self._hosts))
-            allowed = f"one of {names}" if self._loopback else f"an IP address or one of {names}"
+            allowed = f"one of {names}" if self.loopback else f"an IP address or one of {names}"
             detail = f"Host must be {allowed}, got {host!r}; --allowed-host adds a name"
             raise Problem(421, "foreign-host", detail)
-        if self._loopback and (header := forwarded(scope)) and not self._proxies.trusts(scope):
+        if self.loopback and (header := forwarded(scope)) and not self.proxies.trusts(scope):
             detail = (
                 f"without API keys only programs of this machine are served, and {header} says that a proxy "
                 "forwards for another machine: create a key, or name the proxy with --trusted-proxy"
@@ -226,7 +215,7 @@ class Authentication:
         if name in self._hosts:
             return True
         found = read_address(name[1:-1] if name.startswith("[") and name.endswith("]") else name)
-        return found is not None and (found.is_loopback or not self._loopback)
+        return found is not None and (found.is_loopback or not self.loopback)
 
     async def look(self) -> None:
         """Read the keys again; all callers with an unknown key share one read."""
@@ -239,46 +228,43 @@ class Authentication:
         # Who comes from now on may have a key that this look does not see yet.
         self._next_look = None
         self._looked = monotonic()
-        await self._read()
+        await self.read()
 
     def sent(self, scope: Scope) -> str | None:
         """The key that came with a request: in its header or, where keys are needed, in a cookie."""
         header = _bearer(scope)
-        return self.sessions.key_of(scope) if header is None and self._keyring.needed else header
+        return self.sessions.key_of(scope) if header is None and self.keyring.needed else header
 
     def source(self, scope: Scope, status: int) -> Source:
         """Where a request that was refused came from, and with which key."""
-        address = self._proxies.address(scope)
+        address = self.proxies.address(scope)
         header = _bearer(scope)
         sent = scope.get(CLAIMED) or (self.sessions.cookie(scope) if header is None else header)
-        known = self._keyring.known(sent) if sent else None
+        known = self.keyring.known(sent) if sent else None
         if known is None:
-            return Source(status, address, key=self._keyring.id_of(sent))
+            return Source(status, address, key=self.keyring.id_of(sent))
         return Source(status, address, known.recorded)
 
     def knows(self, scope: Scope) -> bool:
         """Whether the caller's key is still valid, as of the last read."""
-        return self._keyring.known(self.sent(scope)) is not None
+        return self.keyring.known(self.sent(scope)) is not None
 
     async def known(self, key: str | None) -> Identity | None:
         """Who comes with an API key; it may be newer than the last read."""
-        identity = self._keyring.known(key)
-        if identity is None and self._keyring.may_be_new(key):
+        identity = self.keyring.known(key)
+        if identity is None and self.keyring.may_be_new(key):
             await self.look()
-            identity = self._keyring.known(key)
+            identity = self.keyring.known(key)
         return identity
 
     def identify(self, scope: Scope, route: Route, *, looked: bool = False) -> Identity | None:
-        """Who calls, if they may do what the route needs.
-
-        None if their key may be newer than our last look: then `look` once, and ask again.
-        """
+        """Who calls, if they may do what the route needs; None if their key may be newer than we know."""
         if route.need is Need.NOTHING:
             return LOCAL
         sent = self.sent(scope)
-        identity = self._keyring.known(sent)
+        identity = self.keyring.known(sent)
         if identity is None:
-            if looked or not self._keyring.may_be_new(sent):
+            if looked or not self.keyring.may_be_new(sent):
                 raise refusal(sent)
             return None
         _check_rights(identity, route)
@@ -301,8 +287,3 @@ def _bearer(scope: Scope) -> str | None:
             kind, _, secret = value.decode("latin-1").partition(" ")
             return secret.strip() if kind.lower() == "bearer" else ""
     return None
-
-
-def _without_port(host: str) -> str:
-    name, colon, port = host.rpartition(":")
-    return name if colon and port.isdecimal() else host

@@ -47,19 +47,6 @@ MOST_BODY_BYTES = 256 * 2**20
 class Call:
     """One request: what was asked, by whom, and the parts of the server that answer."""
 
-    __slots__ = (
-        "_doing",
-        "_headers",
-        "_receive",
-        "connection",
-        "identity",
-        "parts",
-        "path",
-        "route",
-        "scope",
-        "size",
-    )
-
     def __init__(
         self,
         scope: Scope,
@@ -98,7 +85,6 @@ class Call:
 
     @property
     def address(self) -> str:
-        """Where it came from."""
         return self.parts.proxies.address(self.scope)
 
     async def body(self, kind: type[S]) -> S:
@@ -157,7 +143,6 @@ class Call:
             raise Problem(415, "not-json", f"Content-Type must be {kind}, got {content or 'none'!r}")
 
     async def _read(self) -> bytes:
-        """The whole body."""
         if self.connection.complete:
             self._check_length()
             data, _ = await self._piece()
@@ -171,7 +156,11 @@ class Call:
                     pieces.append(piece)
                 data = b"".join(pieces)
         if not data and self.header(b"upgrade") is not None:
-            self._check_nothing_skipped()
+            # The body of a request that asks for another protocol never comes: it must not seem to be empty.
+            sent = self.header(b"content-length") not in (None, "0")
+            if sent or self.header(b"transfer-encoding") is not None:
+                detail = "there is no other protocol than HTTP/1.1 here: send a body without Upgrade"
+                raise Problem(400, "no-upgrade", detail, headers=CLOSE)
         return data
 
     def _check_length(self) -> None:
@@ -193,12 +182,6 @@ class Call:
             detail = f"the body was not complete within {seconds:g} s"
             raise Problem(408, "too-slow", detail, headers=CLOSE) from None
         self.begin(Doing.WORKING)
-
-    def _check_nothing_skipped(self) -> None:
-        """The body of a request that asks for another protocol never comes: it must not seem to be empty."""
-        if self.header(b"content-length") not in (None, "0") or self.header(b"transfer-encoding") is not None:
-            detail = "there is no other protocol than HTTP/1.1 here: send a body without Upgrade"
-            raise Problem(400, "no-upgrade", detail, headers=CLOSE)
 
     def _hold(self, size: int) -> None:
         """Count a piece of the body: too much of this one, or of those of all requests, is refused."""
@@ -231,10 +214,7 @@ class Call:
 
     @contextmanager
     def waiting(self, doing: Doing, wake: Callable[[], None]) -> Iterator[None]:
-        """It only waits within the block; `wake` is called when the caller hangs up or wants something else.
-
-        Then it goes on, however many others do: all it has to do is to answer.
-        """
+        """It only waits within the block; `wake` is called when the caller hangs up or sends more."""
         self.begin(doing)
         try:
             with self.connection.watched(wake):

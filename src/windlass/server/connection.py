@@ -72,7 +72,6 @@ class Connection(HttpToolsProtocol):
     # --- for the request that is being answered ---
 
     def trust(self) -> None:
-        """The caller has shown a valid key."""
         if self._stranger:
             self._stranger = False
             self._all.strangers.pop(self, None)
@@ -104,10 +103,7 @@ class Connection(HttpToolsProtocol):
         return not self._in_body or self.followed
 
     def answer(self, send: Send, reply: Reply) -> bool:
-        """Send a whole answer in one write; False if the caller reads too slowly for that now.
-
-        Uvicorn's own way is made for answers in parts, and takes a tenth of the time of a post.
-        """
+        """Send a whole answer in one write, the quick way; False if the caller reads too slowly for that."""
         if self.flow.write_paused:
             return False
         # What knows the state of this answer; `self.cycle` may be that of a later request.
@@ -145,25 +141,21 @@ class Connection(HttpToolsProtocol):
     # --- what comes on the connection ---
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the time that the first request has."""
         super().connection_made(transport)
         self._await_headers()
         self._all.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop all clocks, and wake the handlers that wait."""
         self._stop_clock()
         self._all.closed(self)
         super().connection_lost(exc)
         self._wake_watchers()
 
     def resume_writing(self) -> None:
-        """Most of what waited has been read."""
         self._unread = None
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        """Count what comes before the headers are complete."""
         if self._deaf:
             return
         if self._in_headers:
@@ -187,7 +179,6 @@ class Connection(HttpToolsProtocol):
             super()._unset_keepalive_if_required()
 
     def on_message_begin(self) -> None:
-        """The next request of this connection begins."""
         self._in_headers = True
         self._header_bytes = 0
         self._all.resting.pop(self, None)
@@ -195,7 +186,6 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """From here on the application enforces the limits."""
         self._in_headers = False
         self._in_body = True
         self._stop_clock()
@@ -213,13 +203,11 @@ class Connection(HttpToolsProtocol):
             self._deaf = True
 
     def on_message_complete(self) -> None:
-        """The whole request has come."""
         self._in_body = False
         self._stop_clock()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """The request is answered, and the next one may come."""
         # Asked before the next one, if it is here already, begins.
         rests = not self._stranger and not self.followed
         super().on_response_complete()
@@ -227,7 +215,6 @@ class Connection(HttpToolsProtocol):
             self._all.resting[self] = None
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - ours is a problem, as every refusal
-        """What came is no request at all."""
         self._refuse(400, "what was sent is not HTTP/1.1")
 
     def _wake_watchers(self) -> None:
@@ -278,7 +265,6 @@ class Connections:
         self.most_strangers = min(MOST_STRANGERS, self.most // 2)
 
     def opened(self, connection: Connection) -> None:
-        """Count a new connection, and make room for it."""
         self._all.add(connection)
         self.strangers[connection] = None
         if len(self.strangers) > self.most_strangers:
@@ -287,7 +273,6 @@ class Connections:
             self._end_first(self.resting or self.strangers)
 
     def closed(self, connection: Connection) -> None:
-        """Forget a connection."""
         self._all.discard(connection)
         self.strangers.pop(connection, None)
         self.resting.pop(connection, None)

@@ -173,7 +173,8 @@ def read_query(known: Sequence[Parameter], raw: bytes) -> dict[str, Any]:
     for name, value in pairs:
         with problems:
             if name not in fields:
-                raise must_be("query", name, _one_name_of(fields))
+                none = "left out: this route takes no query parameters"
+                raise must_be("query", name, "one of " + ", ".join(fields) if fields else none)
             if "\0" in value:
                 raise must_be(name, value, "without NUL")
             sent.setdefault(name, []).append(value)
@@ -182,10 +183,6 @@ def read_query(known: Sequence[Parameter], raw: bytes) -> dict[str, Any]:
             found[fields[name].name] = _queried(fields[name], values)
     problems.check()
     return found
-
-
-def _one_name_of(fields: Mapping[str, Parameter]) -> str:
-    return "one of " + ", ".join(fields) if fields else "left out: this route takes no query parameters"
 
 
 def _queried(each: Parameter, values: list[str]) -> Any:

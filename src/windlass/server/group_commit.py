@@ -62,15 +62,12 @@ class _Post(Call):
         self.drafts: Sequence[NewJob] = ()
 
     def is_unsettled(self) -> bool:
-        """Whether it is neither stored nor refused."""
         return self.result is None and self.error is None
 
     def is_awaited(self) -> bool:
-        """Whether somebody waits for it."""
         return not self.answer.done() and not self.gone()
 
     def reply(self, answer: Stored | Exception) -> None:
-        """Answer its caller, once."""
         if self.answer.done():
             return
         if isinstance(answer, Exception):
@@ -104,10 +101,7 @@ class RequestGroups:
         )
 
     async def accept(self, make: Make, gone: Gone = lambda: False, weight: int = 1) -> Stored:
-        """Store what `make` drafts, all or none; comes back after the durable commit.
-
-        `make` runs where the store may be waited for.
-        """
+        """Store what `make` drafts on the thread, all or none; comes back after the durable commit."""
         self._loop = loop = asyncio.get_running_loop()
         post = _Post(make, gone, weight)
         self._open[post] = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,29 +28,22 @@ _PAUSE_SECONDS = 0.25
 _DOUBT = 0.5
 
 
+@dataclass(eq=False)
 class Availability:
     """Whether the store takes writes, as far as that is known. Lives on the event loop."""
 
-    def __init__(
-        self,
-        probe: Callable[[], Awaitable[object]],
-        patience: float,
-        on_away: Callable[[], None] = lambda: None,
-    ) -> None:
-        """`probe` asks the store's writer for something, and raises StoreError if it cannot get it.
+    # Asks the store's writer, or raises StoreError.
+    probe: Callable[[], Awaitable[object]]
+    patience: float
+    on_away: Callable[[], None] = lambda: None
 
-        `on_away` is called when the store becomes known to be away.
-        """
-        self._probe = probe
-        self._patience = patience
-        self._on_away = on_away
+    def __post_init__(self) -> None:
         self._watching: asyncio.Task[None] | None = None
         # Done when the store is known to be away; another one takes its place when the store is back.
         self._gone: asyncio.Future[None] | None = None
 
     @property
     def away(self) -> bool:
-        """Whether the store is known to be away."""
         return self._gone is not None and self._gone.done()
 
     def check(self) -> None:
@@ -67,7 +61,7 @@ class Availability:
         """What the store answers; a refusal as soon as it is known to be away. Then `work` is cancelled."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        await asyncio.wait({work}, timeout=_DOUBT * self._patience)
+        await asyncio.wait({work}, timeout=_DOUBT * self.patience)
         if not work.done():
             self.doubt(began)
             waits: set[asyncio.Future[Any]] = {work, self._until_away()}
@@ -78,17 +72,16 @@ class Availability:
         return work.result()
 
     def close(self) -> None:
-        """Watch no more."""
         if self._watching is not None:
             self._watching.cancel()
 
     async def _watch(self, since: float) -> None:
         """Ask until the store answers. It counts as away when it has not for as long as the patience."""
         loop = asyncio.get_running_loop()
-        known_at = since + self._patience
+        known_at = since + self.patience
         try:
             while True:
-                asked = asyncio.ensure_future(self._probe())
+                asked = asyncio.ensure_future(self.probe())
                 await asyncio.wait({asked}, timeout=max(0.0, known_at - loop.time()))
                 if not asked.done():
                     self._declare_away("it does not answer")
@@ -115,7 +108,7 @@ class Availability:
         if not self.away:
             log.warning("server.store_away", extra={"error": why})
             self._until_away().set_result(None)
-            self._on_away()
+            self.on_away()
 
 
 _PATIENCE_SECONDS = 2.0

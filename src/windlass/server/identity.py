@@ -59,7 +59,6 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> str:
-        """Who it is, in messages."""
         return self.name or "local"
 
     @property
@@ -68,7 +67,6 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
         return self.shown if self.key_id is None else f"{self.shown} (key {self.key_id})"
 
     def may(self, need: Need) -> bool:
-        """Whether a role of its allows that."""
         return need is Need.NOTHING or need in _allowed(self.roles)
 
     def takes(self, job_type: str) -> bool:
@@ -87,11 +85,7 @@ LOCAL = Identity(name="", roles=frozenset({Role.ADMIN}))
 
 
 class Keyring:
-    """The keys, and who comes with which.
-
-    As soon as there is one key, every caller needs one. Where keys are needed from the start (`always`)
-    every caller needs one; with `never` none does.
-    """
+    """The keys, and who comes with which. Once there is one, callers need one; or `always`, or `never`."""
 
     def __init__(self, store: Callable[[], Store], *, always: bool = False, never: bool = False) -> None:
         self._store = store
@@ -106,7 +100,6 @@ class Keyring:
 
     @property
     def needed(self) -> bool:
-        """Whether a caller needs a key."""
         return self._always or (self._any and not self._never)
 
     def look(self) -> None:
@@ -128,7 +121,9 @@ class Keyring:
             return LOCAL
         key_id, secret = keys.split(text or "")
         found = self._keys.get(key_id)
-        if found is None or not keys.opens(found[0], secret, self._now()):
+        moment, seen_at = self._time
+        now = moment + timedelta(seconds=monotonic() - seen_at)
+        if found is None or not keys.opens(found[0], secret, now):
             return None
         self._used.add(key_id)
         return found[1]
@@ -148,10 +143,6 @@ class Keyring:
         """Whether this looks like a key that another look may find."""
         key_id, _ = keys.split(text or "")
         return bool(key_id) and key_id not in self._keys
-
-    def _now(self) -> datetime:
-        moment, seen_at = self._time
-        return moment + timedelta(seconds=monotonic() - seen_at)
 
 
 def refusal(text: str | None) -> Problem:

@@ -7,6 +7,7 @@ error, and nothing is written. Outcomes are decided as for our own workers, by w
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from windlass import outcome as ends
 from windlass import settings
 from windlass.checks import Problems
 from windlass.duration import parse_duration
@@ -23,26 +25,9 @@ from windlass.errors import InvalidValue, JobNotFound, LeaseLost, UnknownType, m
 from windlass.job import MAX_RESULT, Error, Job, JobState, Keep, Lease, Reason, TypeInfo
 from windlass.ops.actions import Need
 from windlass.ops.document import job_document
-from windlass.outcome import (
-    Again,
-    Done,
-    Failed,
-    Interrupted,
-    Lost,
-    Outcome,
-    Overdue,
-    Policy,
-    Result,
-    Returned,
-    Stopped,
-    Unstarted,
-    clean,
-    clean_end,
-    decide,
-    is_overdue,
-)
 from windlass.payload.codec import parse_value
 from windlass.policy import check_in
+from windlass.queue.jobs import happens
 from windlass.registry import SHELL
 from windlass.server import problems
 from windlass.server import schemas as forms
@@ -51,22 +36,21 @@ from windlass.server.limits import Doing
 from windlass.server.problems import Problem
 from windlass.server.remote import belongs_to
 from windlass.server.routes import BATCH_LIMIT, Reply, route
-from windlass.server.schemas import NOTHING, ClaimForm, SettledDocument, lease_name, lease_span, split_lease
-from windlass.server.waiting import WaitingWorker, happens
+from windlass.server.schemas import NOTHING, ClaimForm, SettledDocument, lease_span, split_lease
+from windlass.server.waiting import WaitingWorker
 from windlass.spans import LONGEST_DELAY
 from windlass.store.engine import Claimed, Settlement, Want
-from windlass.worker.live_settings import policy_of
+from windlass.worker.admission import policy_of
 
 if TYPE_CHECKING:
     from windlass.server.parts import Parts
 
+# The result of a run, by what its type keeps of it.
+_ResultFor = Callable[[Keep], ends.Result]
 
-def settle(parts: Parts, lease: Lease, result_for: Callable[[Keep], Result], app: str = "") -> Outcome | None:
-    """What it amounts to; None if this lease was settled before, and nothing is written now.
 
-    `result_for` gives the result by what the type keeps of it; `app` is the release of the program that ran
-    it, as far as it says.
-    """
+def settle(parts: Parts, lease: Lease, result_for: _ResultFor, app: str = "") -> ends.Outcome | None:
+    """The outcome; None if this lease was settled before. `app` is the release of the program that ran it."""
     store = parts.store
     now, job = store.now(), lease.job
     known = store.types().get(job.type)
@@ -74,40 +58,40 @@ def settle(parts: Parts, lease: Lease, result_for: Callable[[Keep], Result], app
     held = job.state is JobState.PROCESSING and lease.token in {
         each.token for each in store.held_by(lease.worker)
     }
-    if job.request is not None and not isinstance(result, Returned):
+    if job.request is not None and not isinstance(result, ends.Returned):
         # An operator's request holds: whatever ended the run, it is carried out.
-        result = Stopped(job.request)
+        result = ends.Stopped(job.request)
     policy = policy_of(job.type, known, settings.read(store.settings()))
-    outcome = decide(job, result, policy, now=now, chance=random.random)
-    ran = None if job.started_at is None or isinstance(result, Unstarted) else now - job.started_at
+    outcome = ends.decide(job, result, policy, now=now, chance=random.random)
+    ran = None if job.started_at is None or isinstance(result, ends.Unstarted) else now - job.started_at
     # Whichever worker ran it, one that knows the type checks what came of it.
-    check = check_in(known.options, job.id) if known is not None and isinstance(outcome, Done) else None
+    check = check_in(known.options, job.id) if known is not None and isinstance(outcome, ends.Done) else None
     flow = parts.flow
-    tokens = flow.tokens(job.type) if isinstance(result, Unstarted) else ()
+    tokens = flow.tokens(job.type) if isinstance(result, ends.Unstarted) else ()
     settlement = Settlement(lease, outcome, ran, check_in=check, app=app, tokens=tokens)
     if store.settle([settlement]):
         raise LeaseLost(job.id)
     if held:
         flow.settled(settlement)
-    if not isinstance(outcome, Done) or flow.admission.limited(job.type):
+    if not isinstance(outcome, ends.Done) or flow.admission.limited(job.type):
         parts.queue.wakeup.notify()
     return outcome if held else None
 
 
-def end_leases(parts: Parts, leases: Sequence[Lease], result: Result) -> None:
+def end_leases(parts: Parts, leases: Sequence[Lease], result: ends.Result) -> None:
     """Settle leases whose worker is gone."""
     now, policy = parts.store.now(), _policies(parts)
-    unstarted = isinstance(result, (Unstarted, Overdue))
+    unstarted = isinstance(result, (ends.Unstarted, ends.Overdue))
     settled = []
     for lease in leases:
-        outcome = decide(lease.job, result, policy(lease.job), now=now, chance=random.random)
+        outcome = ends.decide(lease.job, result, policy(lease.job), now=now, chance=random.random)
         tokens = parts.flow.tokens(lease.job.type) if unstarted else ()
         settled.append(Settlement(lease, outcome, tokens=tokens))
     parts.store.settle(settled)
     parts.queue.wakeup.notify()
 
 
-def _policies(parts: Parts) -> Callable[[Job], Policy]:
+def _policies(parts: Parts) -> Callable[[Job], ends.Policy]:
     """The policy of each job: what its type's code says in the catalogue, under what operators have set."""
     types, held = parts.store.types(), settings.read(parts.store.settings())
     return lambda job: policy_of(job.type, types.get(job.type), held)
@@ -189,7 +173,7 @@ def _known_before(call: Call, form: ClaimForm, row: str) -> list[Lease]:
     if len(again) < len(found):
         kept = {lease.token for lease in again}
         worn = [lease for lease in found if lease.token not in kept]
-        end_leases(call.parts, worn, Lost(Reason.WORKER_LOST))
+        end_leases(call.parts, worn, ends.Lost(Reason.WORKER_LOST))
     return again
 
 
@@ -229,7 +213,7 @@ async def _look_again(
         if found.leases:
             if call.is_gone() and not found.repeated:
                 # The caller has hung up. What another server claimed was sent to the caller there.
-                await call.parts.run(end_leases, call.parts, found.leases, Unstarted())
+                await call.parts.run(end_leases, call.parts, found.leases, ends.Unstarted())
                 raise HungUp
             return found.leases
     if call.is_gone():
@@ -255,10 +239,10 @@ def _claimed(call: Call, want: _Wanting) -> Claimed:
     if not aging:
         return found
     now, policy = store.now(), _policies(call.parts)
-    late = [lease for lease in aging if is_overdue(lease.job, policy(lease.job), now)]
+    late = [lease for lease in aging if ends.is_overdue(lease.job, policy(lease.job), now)]
     if not late:
         return found
-    end_leases(call.parts, late, Overdue())
+    end_leases(call.parts, late, ends.Overdue())
     return Claimed([lease for lease in found.leases if lease not in late], _AT_ONCE)
 
 
@@ -274,7 +258,7 @@ def _documents(call: Call, leases: Sequence[Lease], catalogue: dict[str, TypeInf
 
     return [
         {
-            "lease": lease_name(lease.id, lease.token),
+            "lease": f"{lease.id}.{lease.token}",
             "until": lease.until,
             "timeout": timeout(lease.job.type),
             # As it is stored: a worker needs what people may not see.
@@ -304,19 +288,19 @@ async def complete(call: Call) -> Reply:
     return await _settle(call, partial(_returned, form.result), form.version, completes=True)
 
 
-def _returned(result: msgspec.Raw, keep: Keep) -> Returned:
+def _returned(result: msgspec.Raw, keep: Keep) -> ends.Returned:
     """What is kept of a result: the work is done, whether or not it can be kept."""
     if result == NOTHING or keep is False:
-        return Returned()
+        return ends.Returned()
     try:
         data = msgspec.json.encode(parse_value(bytes(result), "result"))
         if len(data) > MAX_RESULT:
             raise must_be("result", f"{len(data)} bytes", f"at most {MAX_RESULT} bytes as JSON")
-        return Returned(data)
+        return ends.Returned(data)
     except InvalidValue as error:
         if keep == "required":
             raise
-        return Returned(missing=clean(str(error), _LONGEST_MESSAGE))
+        return ends.Returned(missing=ends.clean(str(error), _LONGEST_MESSAGE))
 
 
 @_work("POST leases/{lease}/fail", "Say that an attempt failed", SettledDocument, takes=forms.FailForm)
@@ -325,12 +309,12 @@ async def fail(call: Call) -> Reply:
     form = await call.body(forms.FailForm)
     error = Error(
         Reason.EXCEPTION,
-        None if form.kind is None else clean(form.kind, _LONGEST_MESSAGE),
-        clean(form.message, _LONGEST_MESSAGE),
-        None if form.traceback is None else clean_end(form.traceback, _LONGEST_TRACEBACK),
+        None if form.kind is None else ends.clean(form.kind, _LONGEST_MESSAGE),
+        ends.clean(form.message, _LONGEST_MESSAGE),
+        None if form.traceback is None else ends.clean_end(form.traceback, _LONGEST_TRACEBACK),
     )
     delay = None if form.delay is None else parse_duration(form.delay, "delay", LONGEST_DELAY)
-    failed = Failed(error, "retry" if form.retryable else "fatal", (), delay)
+    failed = ends.Failed(error, "retry" if form.retryable else "fatal", (), delay)
     return await _settle(call, lambda _: failed, form.version)
 
 
@@ -338,12 +322,10 @@ async def fail(call: Call) -> Reply:
 async def release(call: Call) -> Reply:
     """A job is given back; the attempt is not counted."""
     form = await call.body(forms.ReleaseForm)
-    return await _settle(call, lambda _: Interrupted() if form.started else Unstarted())
+    return await _settle(call, lambda _: ends.Interrupted() if form.started else ends.Unstarted())
 
 
-async def _settle(
-    call: Call, result: Callable[[Keep], Result], app: str = "", *, completes: bool = False
-) -> Reply:
+async def _settle(call: Call, result: _ResultFor, app: str = "", *, completes: bool = False) -> Reply:
     lease = await _lease(call)
     outcome = await call.run(settle, call.parts, lease, result, app)
     if outcome is None:
@@ -353,8 +335,8 @@ async def _settle(
             how = "was completed" if completed else "was failed or given back"
             raise Problem(409, "wrong-state", f"job {lease.id} {how} by this lease before", job=lease.id)
         return Reply(200, SettledDocument(id=lease.id, outcome="repeated"))
-    delay = outcome.delay.total_seconds() if isinstance(outcome, Again) else None
-    missing = outcome.missing if isinstance(outcome, Done) else None
+    delay = outcome.delay.total_seconds() if isinstance(outcome, ends.Again) else None
+    missing = outcome.missing if isinstance(outcome, ends.Done) else None
     name = type(outcome).__name__.lower()
     return Reply(200, SettledDocument(id=lease.id, outcome=name, delay=delay, result_missing=missing))
 
@@ -378,7 +360,10 @@ async def extend(call: Call) -> Reply:
 async def beat(call: Call) -> Reply:
     """A worker is alive, and keeps these leases."""
     form = await call.body(forms.BeatForm)
-    return Reply(200, await call.run(_beaten, call, forms.worker_name(call.path["id"]), form))
+    name = call.path["id"]
+    if not re.fullmatch(forms.WORKER, name):
+        raise must_be("worker", name, "up to 64 letters, digits, _, . or -, a letter or digit first")
+    return Reply(200, await call.run(_beaten, call, name, form))
 
 
 def _beaten(call: Call, name: str, form: forms.BeatForm) -> dict[str, Any]:
@@ -410,9 +395,8 @@ def _beaten(call: Call, name: str, form: forms.BeatForm) -> dict[str, Any]:
 
 
 def _extended(lease: Lease) -> forms.ExtendedDocument:
-    return forms.ExtendedDocument(
-        lease=lease_name(lease.id, lease.token), until=lease.until, request=lease.job.request
-    )
+    name = f"{lease.id}.{lease.token}"
+    return forms.ExtendedDocument(lease=name, until=lease.until, request=lease.job.request)
 
 
 # --- shared -------------------------------------------------------------------------------------

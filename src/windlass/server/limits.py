@@ -9,6 +9,7 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
@@ -98,13 +99,11 @@ class RequestLimits:
         self.add(doing, key)
 
     def add(self, doing: Doing, key: str | None) -> None:
-        """Count one more, however many there are."""
         self._all[doing] += 1
         if key is not None:
             self._of_key[doing, key] += 1
 
     def leave(self, doing: Doing, key: str | None) -> None:
-        """Count one less."""
         self._all[doing] -= 1
         if key is not None:
             self._of_key[doing, key] -= 1
@@ -133,34 +132,29 @@ class Turns:
 class _Buckets:
     """Token buckets by name. The ones that were not used for longest are forgotten."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         # What is left in each, and when that was so; the last used last.
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def left(self, name: str, most: float, per_second: float) -> float:
-        """How many tokens there are now."""
         now = self._clock()
         left, since = self._left.get(name, (most, now))
         return min(most, left + (now - since) * per_second)
 
     def keep(self, name: str, left: float) -> None:
-        """Note how many tokens are left now."""
         self._left[name] = left, self._clock()
         self._left.move_to_end(name)
         if len(self._left) > _MOST_BUCKETS:
             self._left.popitem(last=False)
 
 
-class Rates:
+class Rates(_Buckets):
     """Counts what comes in by service, whichever of its API keys it comes with.
 
     In this process: with two servers a service may send twice as much. One count for all would cost a write
     to the store, for what is a bound on abuse and not a promise.
     """
-
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._buckets = _Buckets(clock)
 
     def spend(self, who: Identity, count: int) -> None:
         """Count jobs of a caller, or refuse all of them."""
@@ -168,10 +162,10 @@ class Rates:
             return
         name, rate = who.name, who.rate
         most = max(rate * _BURST_SECONDS, 1.0)
-        left = self._buckets.left(name, most, rate)
+        left = self.left(name, most, rate)
         # A batch larger than the burst goes when the burst is whole, and is paid for afterwards.
         missing = min(count, most) - left
-        self._buckets.keep(name, left if missing > 0 else left - count)
+        self.keep(name, left if missing > 0 else left - count)
         if missing > 0:
             detail = f"{name} may enqueue {rate:g} jobs a second"
             raise Problem(429, "rate-limited", detail, again=missing / rate)
@@ -188,7 +182,10 @@ class Addresses(_Buckets):
 
     def spend(self, address: str, count: int = 1) -> None:
         """Count one, or refuse it and close the connection; less than none is given back."""
-        network = _network(address)
+        found = read_address(address)
+        network = address
+        if isinstance(found, IPv6Address):
+            network = str(ipaddress.ip_network((int(found), _NETWORK_BITS), strict=False))
         left = self.left(network, self._most, 1 / self._seconds) - count
         if left < 0:
             detail, again = f"too many {self._what} from this address", -left * self._seconds
@@ -202,13 +199,6 @@ def read_address(text: str) -> IPv4Address | IPv6Address | None:
         return ipaddress.ip_address(text)
     except ValueError:
         return None
-
-
-def _network(address: str) -> str:
-    found = read_address(address)
-    if isinstance(found, IPv6Address):
-        return str(ipaddress.ip_network((int(found), _NETWORK_BITS), strict=False))
-    return address
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -241,7 +231,6 @@ class Denials:
         self._lines = _Buckets(now)
 
     def note(self, source: Source, route: str, why: str) -> None:
-        """A request was refused."""
         with self._lock:
             if source not in self._seen and len(self._seen) >= _MOST_SOURCES:
                 source = Source(source.status, OTHERS)
@@ -252,12 +241,12 @@ class Denials:
     def flush(self, *, last: bool = False) -> None:
         """Write a line for each source that is due, as far as the bound allows. Waits for the store."""
         for source, seen in self._due(last=last):
-            count, facts = seen.count, {"count": seen.count, "route": seen.route}
-            log.warning("server.denied", extra=msgspec.structs.asdict(source) | facts | {"why": seen.why})
-            facts |= {"status": source.status} | ({} if source.key is None else {"key": source.key})
-            self._store().note_action(
-                "denied", "request", source.address, by=source.who, why=seen.why, after=facts
-            )
+            count, key = seen.count, {} if source.key is None else {"key": source.key}
+            facts = {"count": count, "route": seen.route, "status": source.status} | key
+            who = {"address": source.address, "who": source.who, "why": seen.why}
+            log.warning("server.denied", extra=facts | who)
+            note = partial(self._store().note_action, "denied", "request", source.address)
+            note(by=source.who, why=seen.why, after=facts)
             with self._lock:
                 # More may have come meanwhile.
                 seen.count -= count

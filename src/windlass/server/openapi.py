@@ -167,10 +167,8 @@ def _query_schema(each: Parameter) -> dict[str, Any]:
 # --- both, as they are sent ---------------------------------------------------------------------
 
 
-@cache
-def _json() -> bytes:
-    """Written once: who asks for it needs no key, and must cost little."""
-    return msgspec.json.encode(contract())
+# Written once: who asks for it needs no key, and must cost little.
+_json = cache(lambda: msgspec.json.encode(contract()))
 
 
 @route("GET /openapi.json", "The contract, for machines", {200: None}, need=Need.NOTHING)
@@ -227,7 +225,8 @@ def _section(path: str, method: str, operation: dict[str, Any], schemas: dict[st
     told = [(each["name"], each["description"]) for each in operation.get("parameters", [])]
     if "requestBody" in operation:
         [body] = operation["requestBody"]["content"].values()
-        schema = _resolved(body["schema"].get("x-line", body["schema"]), schemas)
+        schema = body["schema"].get("x-line", body["schema"])
+        schema = schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
         fields = schema.get("properties", {})
         told += [(name, _explained(each, schemas)) for name, each in fields.items()]
         example = {name: _example(fields[name]) for name in schema.get("required", ())}
@@ -237,11 +236,6 @@ def _section(path: str, method: str, operation: dict[str, Any], schemas: dict[st
     codes = ", ".join(f"{code} {answer['description']}" for code, answer in operation["responses"].items())
     lines.append(f"<p><small>Answers: {html.escape(codes)}</small></p>")
     return "".join(lines)
-
-
-def _resolved(schema: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
-    return found
 
 
 def _explained(schema: dict[str, Any], schemas: dict[str, Any]) -> str:

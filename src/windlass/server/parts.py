@@ -14,9 +14,10 @@ from windlass.clock import SystemClock
 from windlass.config import ServerConfig
 from windlass.errors import Refused, StoreError
 from windlass.ops import Ops
-from windlass.ops.carrier import Carrier
+from windlass.ops.bulk import Carrier
 from windlass.ops.overview import Counting
 from windlass.queue import Queue
+from windlass.queue.jobs import happens
 from windlass.server.alarm import Alarm
 from windlass.server.authentication import Authentication, Proxies
 from windlass.server.connection import Connections
@@ -25,11 +26,9 @@ from windlass.server.health import Availability
 from windlass.server.identity import LOCAL, Identity, Keyring
 from windlass.server.limits import Addresses, Denials, Rates, RequestLimits, Turns, bounds
 from windlass.server.remote import Flow, Remote, Upkeep
-from windlass.server.stream import Stream
-from windlass.server.waiting import Endings, WaitingWorkers, happens
+from windlass.server.waiting import Endings, Stream, WaitingWorkers
 from windlass.store.fleet import Vitals
 from windlass.store.group_commit import Caller, on_behalf_of
-from windlass.store.jobs import Counts
 from windlass.store.store import Store
 
 log = logging.getLogger("windlass.server")
@@ -74,7 +73,7 @@ class Parts:
         )
         self.endings = Endings(self)
         self.stream = Stream(self)
-        self._counting = Counting(self._count)
+        self._counting = Counting(lambda: self.store.counts())  # noqa: PLW0108 - opened later
         self.remote = Remote()
         self.requests = RequestLimits(bounds(config))
         self.connections = Connections()
@@ -91,14 +90,10 @@ class Parts:
 
     @property
     def store(self) -> Store:
-        """The store behind it."""
         return self.queue.store
 
     def _refuse_all(self) -> None:
         self.commits.refuse_all()
-
-    def _count(self) -> Counts:
-        return self.store.counts()
 
     def ops(self, who: Identity = LOCAL, request_id: str = "") -> Ops:
         """The operator's actions in a caller's name, for a request that may be sent again."""
@@ -145,10 +140,7 @@ class Parts:
     async def run_for(
         self, gone: Callable[[], bool], verb: Callable[..., T], /, *args: Any, **options: Any
     ) -> T:
-        """The same for a caller who may hang up: what has not begun by then never does.
-
-        Refused as soon as the store is known to be away.
-        """
+        """The same for a caller who may hang up, until the store is away: what has not begun never does."""
         given_up = False
         caller = Caller(lambda: not given_up and not gone(), self.config.patience)
 
@@ -166,7 +158,6 @@ class Parts:
             given_up = True
 
     async def ping(self) -> None:
-        """Whether the store answers."""
         await asyncio.get_running_loop().run_in_executor(self._well, self.store.settings)
 
     async def _probe(self) -> None:
@@ -185,7 +176,6 @@ class Parts:
                 log.warning("server.look_failed", extra={"error": str(error)})
 
     async def close(self) -> None:
-        """Finish what is being written, and let go."""
         self.stopping.set()
         self.availability.close()
         await asyncio.to_thread(self.commits.close)

@@ -47,10 +47,7 @@ class ProblemDocument(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Problem(Exception):
-    """A refusal on its way to the caller, who may try `again` after some seconds.
-
-    `facts` are further members of its document.
-    """
+    """A refusal; the caller may try `again` after some seconds. `facts` are more members of its document."""
 
     def __init__(
         self,
@@ -70,7 +67,6 @@ class Problem(Exception):
             self.headers[b"retry-after"] = b"%d" % max(1, math.ceil(again))
 
     def reply(self) -> Reply:
-        """The answer that carries it."""
         return Reply(self.document.status, self.document, headers=self.headers, media_type=MEDIA_TYPE)
 
 
@@ -120,7 +116,11 @@ def _fields(error: errors.WindlassError) -> list[FieldError]:
     if isinstance(error, InvalidValues):
         return [field for each in error.problems for field in _fields(each)]
     if isinstance(error, errors.InvalidValue):
-        value = None if error.value is None else _shown(error.value)
+        value = error.value.isoformat() if isinstance(error.value, datetime) else error.value
+        if value is not None:
+            text = value if isinstance(value, str) else repr(value)
+            text = text.encode(errors="replace").decode()
+            value = text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
         return [FieldError(error.field, (error.allowed or str(error)).replace(_PYTHON, ""), value)]
     if isinstance(error, errors.UnknownType):
         return [FieldError("type", "a registered type", error.job_type)]
@@ -145,14 +145,6 @@ def of_store(error: errors.StoreError, *, writes: bool) -> Problem:
     if isinstance(error, errors.StoreUnavailable):
         return store_away(maybe_stored=writes, writes=writes)
     return Problem(503, "store-unavailable", "the store cannot be used; the server's log says why", again=1)
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, datetime):
-        value = value.isoformat()
-    text = value if isinstance(value, str) else repr(value)
-    text = text.encode(errors="replace").decode()
-    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 
 
 # Allowed as a duration, but not possible in JSON.

@@ -11,21 +11,14 @@ from uuid import UUID, uuid5
 
 import msgspec
 
+from windlass import errors
 from windlass.checks import Problems, check_text, read_moment
 from windlass.clock import uuid7
-from windlass.errors import (
-    InvalidPayload,
-    InvalidValue,
-    JobNotFound,
-    Refused,
-    StoreError,
-    WindlassError,
-    must_be,
-)
+from windlass.errors import InvalidValue, JobNotFound, WindlassError, must_be
 from windlass.job import MAX_BATCH_NAME, JobState, NewJob
 from windlass.observe import names, tracing
 from windlass.ops.actions import Need, Option
-from windlass.queue.jobs import choose
+from windlass.queue.jobs import TRACEPARENT, choose
 from windlass.queue.producer import NotAtHand
 from windlass.registry import SENT_SHELL, SHELL
 from windlass.server import problems
@@ -65,11 +58,7 @@ _BATCH = {201: AcceptedBatch, 200: AcceptedBatch}
 
 
 @_produce(
-    "POST jobs/batch",
-    "Enqueue up to 100 jobs, all or none",
-    _BATCH,
-    takes=BatchForm,
-    body_limit=BATCH_LIMIT,
+    "POST jobs/batch", "Enqueue up to 100 jobs, all or none", _BATCH, takes=BatchForm, body_limit=BATCH_LIMIT
 )
 async def enqueue_batch(call: Call) -> Reply:
     """Store up to 100 jobs, all or none."""
@@ -108,7 +97,7 @@ async def enqueue_bulk(
     form = BatchForm(jobs=tuple(forms), batch=batch, batch_id=batch_id)
     try:
         return await _enqueue_all(call, form, bulk=True)
-    except Refused as error:
+    except errors.Refused as error:
         raise problems.of(error, line=True) from error
 
 
@@ -193,15 +182,12 @@ def _span(call: Call, forms: Sequence[JobForm]) -> AbstractContextManager[str | 
     if not tracing.on():
         return _NO_SPAN
     given = next((form.traceparent for form in forms if form.traceparent), None)
-    parent = given if given is not None and _TRACEPARENT.fullmatch(given) else _traceparent(call)
+    parent = given if given is not None and TRACEPARENT.fullmatch(given) else _traceparent(call)
     return tracing.serving(call.route.method, call.route.path, parent)
 
 
 def _over_rate(call: Call, forms: Sequence[JobForm]) -> Problem | None:
-    """Count jobs against the caller's rate. What is too much is refused, unless it may be a repeat.
-
-    A job without a key or an id is always a new one.
-    """
+    """Count jobs against a rate; too many are refused, unless all have keys or ids, as repeats do."""
     try:
         call.parts.rates.spend(call.identity, len(forms))
     except Problem as refusal:
@@ -258,7 +244,7 @@ def _drafts(call: Call, forms: Sequence[JobForm], *, batch: bool, trace: str | N
         place = index if batch else None
         try:
             drafts.append(_draft(call, form, draft, place, trace))
-        except StoreError:
+        except errors.StoreError:
             # About the store, and not about this job.
             raise
         except WindlassError as error:
@@ -274,12 +260,12 @@ def _drafts(call: Call, forms: Sequence[JobForm], *, batch: bool, trace: str | N
 
 def _problems(form: JobForm, draft: Draft, first: WindlassError) -> list[WindlassError]:
     """What is wrong with a job: each of its options is tried alone, and so is its payload."""
-    if not isinstance(first, InvalidValue | InvalidPayload):
+    if not isinstance(first, InvalidValue | errors.InvalidPayload):
         return [first]
     others = Problems()
     said = {name: value for name, value in _said(form).items() if name not in ("depends_on", "unique")}
     checks: list[Callable[[], object]] = [partial(choose, _in_words({name: said[name]})) for name in said]
-    if not isinstance(first, InvalidPayload):
+    if not isinstance(first, errors.InvalidPayload):
         # Read once more and not for each option: a large payload holds up everybody's.
         checks.append(partial(draft, form.type, bytes(form.payload), {}))
     for check in checks:
@@ -371,7 +357,7 @@ def _parents(call: Call, form: JobForm, tenant: str) -> tuple[str, ...] | None:
 def _traceparent(call: Call) -> str | None:
     """The trace in the header. One that is malformed is ignored: tracing must not cost a job."""
     header = call.header(b"traceparent")
-    return header if header is not None and _TRACEPARENT.fullmatch(header) else None
+    return header if header is not None and TRACEPARENT.fullmatch(header) else None
 
 
 def _accepted(forms: Sequence[JobForm], stored: Stored) -> list[Accepted]:
@@ -387,7 +373,6 @@ def _accepted(forms: Sequence[JobForm], stored: Stored) -> list[Accepted]:
 # Of a form's fields, those behind type and payload; and their values if nothing is said.
 _OPTIONS = slice(2, None)
 _UNSAID = msgspec.structs.astuple(JobForm(type="any"))[_OPTIONS]
-_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 # Where the ids of batches come from that are named by keys.
 _BATCHES = UUID("6c1f1f0e-8f0b-4f8e-9d57-2b7d9a1c5e42")
 _NO_SPAN = nullcontext()

@@ -34,8 +34,7 @@ from windlass.upkeep.maintenance import Pruner, Ticks
 from windlass.upkeep.membership import Membership, Watchman, here, is_gone
 from windlass.upkeep.reaper import Reaper
 from windlass.wakeup import Wakeup
-from windlass.worker.admission import Admission, BreakerCounts
-from windlass.worker.live_settings import LiveSettings
+from windlass.worker.admission import Admission, BreakerCounts, LiveSettings
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -110,20 +109,15 @@ class Remote:
         return None
 
     def is_draining(self, store: Store, row: str) -> bool:
-        """Whether an operator has asked the worker to finish and go."""
         return any(worker.drain for worker in store.workers(row) if worker.id == row)
 
     def forget(self, who: Identity, name: str) -> None:
-        """The worker has said goodbye."""
         with self._lock:
             self._rows.pop((who.name, name), None)
 
     @asynccontextmanager
     async def turn(self, row: str, request: str | None, patience: float) -> AsyncIterator[bool]:
-        """Of claims that are one and the same request, one at a time: the next finds what the last one took.
-
-        Yields whether it is this one's turn, within `patience` seconds.
-        """
+        """Claims of one request, one at a time; whether this one got its turn within `patience` seconds."""
         if request is None:
             yield True
             return
@@ -139,10 +133,7 @@ class Remote:
                 lock.release()
 
     def may_repeat(self, lease: Lease) -> bool:
-        """Whether a lease of a lost answer may be sent once more.
-
-        A worker that died of its job and comes again under the same name looks like one that lost an answer.
-        """
+        """Whether to send it once more: a worker that died of its job looks like one that lost an answer."""
         with self._lock:
             times = self._repeated.get(lease.token, 0) + 1
             _put_last(self._repeated, lease.token, times)
@@ -201,12 +192,7 @@ class Flow:
         self._breaker_counts = BreakerCounts(store, self.admission.breaker_of, clock=clock)
         self.ledger = Ledger(store)
         self.live = LiveSettings(
-            store,
-            {},
-            self.admission,
-            self._breaker_counts,
-            on_read=[self.ledger.follow],
-            announced=announced,
+            store, {}, self.admission, self._breaker_counts, self.ledger.follow, announced=announced
         )
         # The tenant served last, by type; and how many jobs of the lowest priority are owed their share.
         self._turns: dict[str, str] = {}
@@ -214,12 +200,10 @@ class Flow:
         self._lock = threading.Lock()
 
     def get(self, name: str, /) -> _Limited | None:
-        """What the catalogue says of a type's limits."""
         known = self._types.get(name)
         return None if known is None else _Limited(limit_from(known.options), known.options.get("limit_key"))
 
     def ages(self, name: str) -> bool:
-        """Whether a type has a max_age."""
         known = self._types.get(name)
         return known is not None and known.options.get("max_age") is not None
 
@@ -232,7 +216,6 @@ class Flow:
         self.ledger.loop.start()
 
     def stop(self) -> None:
-        """Follow it no more."""
         self.live.loop.stop(1.0)
         self.ledger.loop.stop(1.0)
         with contextlib.suppress(WindlassError):
@@ -243,7 +226,7 @@ class Flow:
         with self._lock:
             if types != self._types:
                 self._types, self.limits = types, key_limits(types.values())
-                self.admission.serve({name: info.schema_version for name, info in types.items()})
+                self.admission.types = {name: info.schema_version for name, info in types.items()}
                 self._breaker_counts.forget_types()
                 self.live.refresh()
 
@@ -273,7 +256,6 @@ class Flow:
             self._owed += self.admission.low_share * len(leases) - min(want.lowest, len(leases))
 
     def settled(self, settlement: Settlement) -> None:
-        """Count what came of a run, as for our own workers."""
         self._breaker_counts.note([settlement])
         self.ledger.settled([settlement], settlement.app)
 
@@ -316,13 +298,11 @@ class Upkeep:
         self._ledger = flow.ledger
 
     def start(self) -> None:
-        """Begin to watch."""
         self._membership.confirm(self._clock.uptime(), self._store.generation)
         for loop in self._loops:
             loop.start(self._ledger.store_error)
 
     def stop(self) -> None:
-        """Watch no more."""
         for loop in self._loops:
             loop.stop(1.0)
 

@@ -44,7 +44,6 @@ class Reply:
         self.stream = stream
 
     def all_headers(self) -> list[tuple[bytes, bytes]]:
-        """Its own headers, and what every answer carries."""
         length = {} if self.stream is not None else {b"content-length": b"%d" % len(self.body)}
         return list({b"content-type": self.media_type, **_ALWAYS, **self.headers, **length}.items())
 
@@ -126,10 +125,7 @@ def route(
     need: Need = Need.SEE,
     **more: Any,
 ) -> Callable[[A], A]:
-    """Declare a handler as what answers to `METHOD path`, below /api/v1 unless the path has a slash in front.
-
-    The handler's parameters behind the call are the query.
-    """
+    """Declare what answers to `METHOD path`, below /api/v1 unless /path; its parameters are the query."""
     method, path = line.split(" ")
     usual = {"whole": need in _WHOLE, "refuses": () if takes is None else _BODY_REFUSES}
 

@@ -165,7 +165,7 @@ class ActionForm(WhyForm, frozen=True, kw_only=True):
 
 # --- remote workers -----------------------------------------------------------------------------
 
-_WORKER = "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
+WORKER = "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 _LEASE = re.compile(r"([0-9a-f-]{36})\.([0-9a-f-]{32,36})")
 _Version = Annotated[
     str,
@@ -183,7 +183,7 @@ _Holding = Annotated[
     tuple[str, ...],
     Meta(description="Every lease that the worker knows to be its own: others in its name come first."),
 ]
-_Worker = Annotated[str, Meta(pattern=f"^{_WORKER}{END}", examples=["gpu-box-1"])]
+_Worker = Annotated[str, Meta(pattern=f"^{WORKER}{END}", examples=["gpu-box-1"])]
 
 
 class ClaimForm(Form, frozen=True, kw_only=True):
@@ -287,24 +287,12 @@ class BeatDocument(msgspec.Struct, frozen=True, kw_only=True):
 # --- what a path and a word say -------------------------------------------------------------------
 
 
-def worker_name(text: str) -> str:
-    """The name that a worker has given itself."""
-    if not re.fullmatch(_WORKER, text):
-        raise must_be("worker", text, "up to 64 letters, digits, _, . or -, a letter or digit first")
-    return text
-
-
 def split_lease(text: str) -> tuple[str, str]:
     """The job's id and the token of a lease, which reads ID.TOKEN."""
     found = _LEASE.fullmatch(text)
     if found is None:
         raise must_be("lease", text, "the `lease` of a claimed job, which reads ID.TOKEN")
     return found[1], found[2]
-
-
-def lease_name(job_id: str, token: str) -> str:
-    """What `split_lease` takes apart."""
-    return f"{job_id}.{token}"
 
 
 def lease_span(value: float | str) -> timedelta:

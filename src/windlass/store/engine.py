@@ -1,12 +1,15 @@
-"""What every database provides: transactions, and how verbs are bound to a store.
+"""What every database provides: transactions, how verbs are bound to a store, and a bridge to an event loop.
 
 `cancel = writes(jobs.cancel)` gives a store a method with the verb's parameters, result and docstring.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import partial
@@ -19,8 +22,6 @@ from windlass.job import JobState, Lease, NewJob
 from windlass.outcome import Outcome
 from windlass.store.flow import Restriction
 
-# --- producing ----------------------------------------------------------------------------------
-
 
 class Enqueued(msgspec.Struct, frozen=True):
     """The answer to one enqueue: which job, whether this call made it, whether workers must yet be told."""
@@ -29,9 +30,6 @@ class Enqueued(msgspec.Struct, frozen=True):
     key: str | None
     created: bool
     due: bool = False
-
-
-# --- running ------------------------------------------------------------------------------------
 
 
 class Want(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,6 +185,16 @@ Repeat = Literal["same", "never", "request_id"]
 class Engine(ABC):
     """How a store runs verbs. Each is one transaction."""
 
+    def __init__(self, shown: str) -> None:
+        """`shown`: the store's name, which has no password in it."""
+        self._shown = shown
+        # None: it was closed.
+        self._opened_by: int | None = os.getpid()
+
+    def _check_open(self) -> None:
+        if self._opened_by != os.getpid():
+            raise StoreClosed(self._shown)
+
     @abstractmethod
     def _read(self, verb: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a verb that changes nothing, and that sees one state of the store."""
@@ -267,3 +275,42 @@ class writes(Bound[P, T]):  # noqa: N801
 
     def __init__(self, verb: Callable[Concatenate[X, P], T], *, repeat: Repeat) -> None:
         super().__init__(verb, {"same": "_rewrite", "never": "_write", "request_id": "_request"}[repeat])
+
+
+class Bridge:
+    """Held by the verb on its thread: each call runs on the loop to which the connection belongs."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop and give its answer."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+
+async def across(work: Callable[[Bridge], T]) -> T:
+    """Do the work on a thread while this loop runs its statements."""
+    done = asyncio.ensure_future(asyncio.to_thread(work, Bridge(asyncio.get_running_loop())))
+    try:
+        return await asyncio.shield(done)
+    except asyncio.CancelledError:
+        # The connection is the caller's: it goes back when our last statement has ended, and not before.
+        while not done.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([done])
+        raise
+
+
+@contextlib.asynccontextmanager
+async def across_block(make: Callable[[], contextlib.AbstractContextManager[T]]) -> AsyncIterator[T]:
+    """A synchronous block for async callers: entering and leaving it may wait, and do so on a thread."""
+    block = make()
+    entered = await across(lambda _: block.__enter__())
+    try:
+        yield entered
+    except BaseException as error:  # wall: the block hears of whatever ends it, as `with` would tell it
+        raised = (type(error), error, error.__traceback__)
+        if not await across(lambda _: block.__exit__(*raised)):
+            raise
+    else:
+        await across(lambda _: block.__exit__(None, None, None))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 
@@ -15,7 +16,7 @@ from windlass.policy import Limit, key_limits, limit_from
 from windlass.settings import ALL, KEY, Settings
 from windlass.store import catalogue, fleet, flow, keys, limits, rows, running, upkeep
 from windlass.store.engine import Row, Tx
-from windlass.store.fleet import ALIVE_WITHIN, NEWEST_VERSION, WorkerInfo
+from windlass.store.fleet import ALIVE_WITHIN, LIVING, NEWEST_VERSION, WorkerInfo
 from windlass.store.flow import Breaker, Pause, Switches
 from windlass.store.lanes import versions
 from windlass.store.running import Unread
@@ -107,7 +108,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, held=held, tenant=tenant, probing=None)
 
 
-_LIVING = ("running", "draining")
 _MOST_TENANTS = 50
 _NO_END = 2**62
 _MOST_TYPES = 50
@@ -122,26 +122,20 @@ def facts(tx: Tx, job_id: str) -> Facts | None:
     if job is None:
         return None
     found = Facts(now=from_micros(tx.now), job=job)
+    more: dict[str, Any] = {}
     match job.state:
         case JobState.PROCESSING:
-            return msgspec.structs.replace(found, workers=tuple(fleet.workers(tx)))
+            more = {"workers": tuple(fleet.workers(tx))}
         case JobState.DEAD:
-            unique, holder = _unique(tx, job)
-            return msgspec.structs.replace(found, unique=unique, unique_holder=holder)
+            more["unique"], more["unique_holder"] = _unique(tx, job)
         case JobState.PENDING if (aside := running.of_job(tx, job)) is not None:
-            return msgspec.structs.replace(found, unread=aside, workers=tuple(fleet.workers(tx)))
+            more = {"unread": aside, "workers": tuple(fleet.workers(tx))}
         case JobState.PENDING if job.view(found.now) is View.WAITING:
-            return msgspec.structs.replace(
-                found,
-                parents=tuple(
-                    rows.read(Parent, row, id=row["parent_id"])
-                    for row in tx.rows("parents_states", child_id=job.id)
-                ),
-            )
+            states = tx.rows("parents_states", child_id=job.id)
+            more = {"parents": tuple(rows.read(Parent, row, id=row["parent_id"]) for row in states)}
         case JobState.PENDING:
             return _of_pending(tx, found)
-        case _:
-            return found
+    return msgspec.structs.replace(found, **more)
 
 
 def _of_pending(tx: Tx, found: Facts) -> Facts:
@@ -172,11 +166,7 @@ def _of_pending(tx: Tx, found: Facts) -> Facts:
     )
 
 
-# --- limits -------------------------------------------------------------------------------------
-
-
 def _limits(job_type: str, types: Mapping[str, TypeInfo], set_: Settings) -> dict[str, Limit]:
-    """What limits a type, as its claims see it; only what bounds anything."""
     known = types.get(job_type)
     key = None if known is None else known.options.get("limit_key")
     limits = {
@@ -224,9 +214,6 @@ def _tenant(tx: Tx, job: Job, limit: Limit | None) -> Held | None:
     return Held(name=job.type, limit=limit, running=len(jobs), jobs=jobs[:MOST_NAMED])
 
 
-# --- names and parents --------------------------------------------------------------------------
-
-
 def _unique(tx: Tx, job: Job) -> tuple[str | None, str | None]:
     row = tx.row("unique_of", seq=job.seq)
     if row is None or row["unique_name"] is None:
@@ -235,12 +222,9 @@ def _unique(tx: Tx, job: Job) -> tuple[str | None, str | None]:
     return row["unique_name"], None if holder is None else holder["id"]
 
 
-# --- the line -----------------------------------------------------------------------------------
-
-
 def _alive(worker: WorkerInfo, now: int) -> bool:
     beat = 0 if worker.beat_at is None else to_micros(worker.beat_at)
-    return worker.state in _LIVING and now - beat <= span(ALIVE_WITHIN)
+    return worker.state in LIVING and now - beat <= span(ALIVE_WITHIN)
 
 
 def _rivals(
@@ -254,7 +238,6 @@ def _rivals(
 
 
 def _ahead(tx: Tx, job: Job, serving: Sequence[WorkerInfo], rivals: Mapping[str, int]) -> Ahead:
-    """Who is claimed before it, counted up to a bound together."""
     newest = max((each.knows(job.type) for each in serving), default=NEWEST_VERSION)
     line = _Line(tx, job)
     for version in versions(tx, job.type, min(newest, NEWEST_VERSION - 1)):
@@ -269,8 +252,6 @@ def _ahead(tx: Tx, job: Job, serving: Sequence[WorkerInfo], rivals: Mapping[str,
 
 
 class _Line:
-    """Counts the jobs of the same type that come before one."""
-
     def __init__(self, tx: Tx, job: Job) -> None:
         self._tx = tx
         self._job = job
@@ -305,7 +286,6 @@ class _Line:
                     yield row["tenant"]
 
     def _count(self, field: str, statement: str, most: int, **values: object) -> bool:
-        """Whether there were any."""
         row = self._tx.row(statement, limit=most, **values) if most else None
         found = 0 if row is None else int(row["count"])
         self.found[field] += found
@@ -313,7 +293,6 @@ class _Line:
 
 
 def _pace(tx: Tx, types: set[str]) -> Pace:
-    """How fast jobs of these types end."""
     found = tx.rows("ended_lately", limit=_MOST_ENDED, since=tx.now - span(_LATELY))
     if not found:
         return Pace(over=_LATELY)

@@ -23,6 +23,8 @@ def next_fire(tx: Tx) -> timedelta | None:
 
 # A worker whose beat is older than this is taken for dead by the others.
 ALIVE_WITHIN = timedelta(seconds=10)
+# The states of a worker that is there.
+LIVING = ("running", "draining")
 # As new as any can be.
 NEWEST_VERSION = 2**31 - 1
 
@@ -35,11 +37,27 @@ class PoolInfo(msgspec.Struct, frozen=True):
     held: int = 0
 
 
-class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
+class Vitals(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker tells of itself with each beat."""
+
+    state: str = "running"
+    busy: int = 0
+    held: int = 0
+    done: int = 0
+    failed: int = 0
+    late: int = 0
+    # Not told of new jobs, though it should be: it finds them by looking each second.
+    deaf: bool = False
+    # What its process and those below it take; None where nobody tells: over HTTP, or without /proc.
+    resident_bytes: int | None = None
+    # None: as it said before.
+    pools: Mapping[str, PoolInfo] | None = None
+
+
+class WorkerInfo(Vitals, frozen=True, kw_only=True):
     """A worker process as its row tells."""
 
     id: str
-    state: str = "running"
     beat: int = 0
     beat_at: datetime | None = None
     started_at: datetime | None = None
@@ -53,15 +71,6 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     app: str = ""
     types: tuple[str, ...] = ()
     slots: int = 0
-    busy: int = 0
-    held: int = 0
-    done: int = 0
-    failed: int = 0
-    late: int = 0
-    # Not told of new jobs, though it should be: it finds them by looking each second.
-    deaf: bool = False
-    # What its process and those below it take; None where nobody tells: over HTTP, or without /proc.
-    resident_bytes: int | None = None
     drain: bool = False
     # The schema versions that its code knows, by type; of older releases and over HTTP nothing is said.
     versions: Mapping[str, int] = {}
@@ -79,21 +88,6 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     def knows(self, job_type: str) -> int:
         """The newest schema version of a type that it takes."""
         return self.versions.get(job_type, NEWEST_VERSION)
-
-
-class Vitals(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker tells of itself with each beat."""
-
-    state: str = "running"
-    busy: int = 0
-    held: int = 0
-    done: int = 0
-    failed: int = 0
-    late: int = 0
-    deaf: bool = False
-    resident_bytes: int | None = None
-    # None: as it said before.
-    pools: Mapping[str, PoolInfo] | None = None
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):

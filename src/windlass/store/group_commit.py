@@ -26,12 +26,12 @@ from windlass.errors import StoreBusy, StoreUnavailable
 
 
 class Caller(NamedTuple):
-    """Somebody who may leave, and how long they wait."""
+    """For whom a verb runs: somebody who may leave; by default, somebody who waits until it has ended."""
 
     # Asked on any thread, while the verb waits and right before it begins.
-    wanted: Callable[[], bool]
-    # Seconds to wait for a connection or for the write lock.
-    patience: float
+    wanted: Callable[[], bool] | None = None
+    # Seconds to wait for a connection or for the write lock, at most as many as the store was opened to wait.
+    patience: float = math.inf
     # Seconds that a statement may run; None: as long as the store was opened to wait.
     run: float | None = None
 
@@ -43,8 +43,8 @@ class Withdrawn(StoreBusy):
         super().__init__("the caller has left; nothing was written")
 
 
-_caller: ContextVar[Caller | None] = ContextVar("windlass_caller", default=None)
-# For whom a verb runs; None: for somebody who waits until it has ended.
+_WAITS = Caller()
+_caller: ContextVar[Caller] = ContextVar("windlass_caller", default=_WAITS)
 calling = _caller.get
 
 
@@ -60,29 +60,9 @@ def on_behalf_of(caller: Caller) -> Iterator[None]:
 
 def check_wanted() -> None:
     """Raise `Withdrawn` if the caller has left."""
-    caller = _caller.get()
-    if caller is not None and not caller.wanted():
+    wanted = calling().wanted
+    if wanted is not None and not wanted():
         raise Withdrawn
-
-
-def wanted_check() -> Callable[[], bool] | None:
-    """What tells whether the caller is still there, for another thread; None: it always is."""
-    caller = _caller.get()
-    return None if caller is None else caller.wanted
-
-
-def patience(usual: float) -> float:
-    """How many seconds the caller waits for the store to be there."""
-    caller = _caller.get()
-    return usual if caller is None else min(usual, caller.patience)
-
-
-def run_limit(usual: float, left: float) -> float:
-    """How many seconds a statement may run: `left` of the store's usual patience, or what the caller says."""
-    caller = _caller.get()
-    if caller is None:
-        return left
-    return usual if caller.run is None else caller.run
 
 
 # A caller looks this often whether its call has ended: who should wake it may be struck by an exception.
@@ -93,16 +73,8 @@ class Call:
     """What one caller wants written, and what became of it."""
 
     __slots__ = (
-        "awaited",
-        "begun",
-        "done",
-        "ended",
-        "error",
-        "following",
-        "given_up",
-        "result",
-        "wanted",
-        "weight",
+        *("awaited", "begun", "done", "ended", "error", "following"),
+        *("given_up", "result", "wanted", "weight"),
     )
 
     def __init__(self, *, weight: int = 1, awaited: bool = True) -> None:
@@ -115,7 +87,7 @@ class Call:
         self.given_up = False
         self.ended = False
         # Asks whether its caller is still there; None: it is.
-        self.wanted = wanted_check()
+        self.wanted = calling().wanted
         # Of those that were written together, the one that the caller of this one wakes.
         self.following: Call | None = None
         if awaited:
@@ -253,12 +225,8 @@ class GroupCommit(Generic[C]):
                 try:
                     self._write(group)
                 except BaseException as error:  # noqa: BLE001 # wall: the thread outlives whatever happens to a group
-                    fail(
-                        group,
-                        StoreUnavailable(
-                            f"a write for several callers was interrupted ({error!r}); try again"
-                        ),
-                    )
+                    why = f"a write for several callers was interrupted ({error!r}); try again"
+                    fail(group, StoreUnavailable(why))
                 self._answer(group)
                 self._after()
 
@@ -278,7 +246,6 @@ class GroupCommit(Generic[C]):
         self._complete_at = math.inf
 
     def _others(self, weight: int) -> Iterator[C]:
-        """Whoever else waits by now, as many as one group takes."""
         for _ in range(self._most_calls):
             if weight >= self._most:
                 return
@@ -293,7 +260,6 @@ class GroupCommit(Generic[C]):
             yield call
 
     def _answer(self, group: Sequence[C]) -> None:
-        """Wake the first; each wakes the next."""
         waiting = [each for each in group if each.awaited and not each.given_up]
         for call, following in pairwise(waiting):
             call.following = following

@@ -7,7 +7,7 @@ import binascii
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -19,8 +19,6 @@ from windlass.store import access, chains, history, rows, running
 from windlass.store.engine import Acted, Row, Tx
 from windlass.store.history import CONFIRMED, DEAD, REPLAYED
 from windlass.store.keys import get_by_id
-
-# --- operating ----------------------------------------------------------------------------------
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,7 +153,6 @@ def count_next(tx: Tx, where: Filter, *, window: int, cursor: str | None = None)
 
 
 def _parts(where: Filter) -> list[str]:
-    """Which tables can hold a match."""
     if where.view is not None:
         return ["find_live"]
     if not where.states:
@@ -264,14 +261,6 @@ _INSTEAD = {
 }
 
 
-class Asked(NamedTuple):
-    """Who asks for it, why, and what the request is called if it may come twice."""
-
-    by: str
-    why: str
-    request_id: str = ""
-
-
 def cancel(tx: Tx, job_id: str, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
     """End a pending job as cancelled, or ask the worker of a running one to."""
 
@@ -280,7 +269,7 @@ def cancel(tx: Tx, job_id: str, *, by: str = "", why: str = "", request_id: str 
             return chains.end(tx, job, JobState.CANCELLED, changes)
         return _ask(tx, job, Request.CANCEL, changes)
 
-    return _carry_out(tx, job_id, "cancel", Asked(by, why, request_id), do)
+    return _carry_out(tx, job_id, "cancel", do, by=by, why=why, request_id=request_id)
 
 
 def bury(tx: Tx, job_id: str, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
@@ -295,7 +284,7 @@ def bury(tx: Tx, job_id: str, *, by: str = "", why: str = "", request_id: str = 
         history.add(tx, {(job.type, DEAD): 1})
         return Acted(job.id, JobState.DEAD)
 
-    return _carry_out(tx, job_id, "bury", Asked(by, why, request_id), do)
+    return _carry_out(tx, job_id, "bury", do, by=by, why=why, request_id=request_id)
 
 
 def replay(
@@ -315,7 +304,7 @@ def replay(
         history.add(tx, {(job.type, REPLAYED): 1})
         return Acted(job.id, JobState.PENDING)
 
-    return _carry_out(tx, job_id, "replay", Asked(by, why, request_id), do, edit)
+    return _carry_out(tx, job_id, "replay", do, edit, by=by, why=why, request_id=request_id)
 
 
 def rerun(tx: Tx, job_id: str, new: NewJob, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
@@ -345,10 +334,11 @@ def _retake_name(tx: Tx, job: Job) -> None:
 
 def discard(tx: Tx, job_id: str, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
     """Close a dead job for good."""
-    asked = Asked(by, why, request_id)
-    return _carry_out(
-        tx, job_id, "discard", asked, lambda job, told: chains.end(tx, job, JobState.DISCARDED, told)
-    )
+
+    def do(job: Job, changes: str) -> Acted:
+        return chains.end(tx, job, JobState.DISCARDED, changes)
+
+    return _carry_out(tx, job_id, "discard", do, by=by, why=why, request_id=request_id)
 
 
 def confirm(tx: Tx, job_id: str) -> bool:
@@ -363,8 +353,11 @@ def confirm(tx: Tx, job_id: str) -> bool:
 
 def edit(tx: Tx, job_id: str, change: Edit, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
     """Change a pending job's priority, time or payload."""
-    asked = Asked(by, why, request_id)
-    return _carry_out(tx, job_id, "edit", asked, lambda job, told: _change(tx, job, change, told), change)
+
+    def do(job: Job, changes: str) -> Acted:
+        return _change(tx, job, change, changes)
+
+    return _carry_out(tx, job_id, "edit", do, change, by=by, why=why, request_id=request_id)
 
 
 def act(
@@ -386,33 +379,33 @@ def act(
         tx.change(verb, seq=job.seq, changes=changes, now=tx.now)
         return Acted(job.id, _locked(tx, job_id)[0].state)
 
-    return _carry_out(tx, job_id, verb, Asked(by, why, request_id), do, states=states)
+    return _carry_out(tx, job_id, verb, do, states=states, by=by, why=why, request_id=request_id)
 
 
 def _carry_out(
     tx: Tx,
     job_id: str,
     verb: str,
-    asked: Asked,
     do: Callable[[Job, str], Acted],
     change: Edit | None = None,
     states: Sequence[JobState] = (),
+    **asked: str,
 ) -> Acted:
     """Do something to a job in one of the verb's states, once for each request, and note who asked for it.
 
-    `do` takes the job and its changes with this one behind them.
+    `do` takes the job and its changes with this one behind them; `asked`: by, why and request_id.
     """
     job, row = _locked(tx, job_id)
-    if asked.request_id and any(each.request_id == asked.request_id for each in job.changes):
+    if asked["request_id"] and any(each.request_id == asked["request_id"] for each in job.changes):
         return Acted(job.id, job.state, done=job.request is None)
     _check_state(job, verb, states)
     # A payload that is replaced is kept.
     payload = msgspec.json.decode(job.payload) if change is not None and change.payload is not None else None
-    record = Change(from_micros(tx.now), verb, asked.by, asked.why, payload, asked.request_id)
+    record = Change(from_micros(tx.now), verb, before=payload, **asked)
     acted = do(job, rows.changes_text((*job.changes, record)))
-    _note(tx, job, acted, verb, asked, change)
+    _note(tx, job, acted, verb, change, by=asked["by"], why=asked["why"])
     if row is not None and acted.done and acted.state is not job.state and acted.state in ENDED:
-        chains.ended(tx, job_id, acted.state, row, tx.enqueue)
+        chains.all_ended(tx, [chains.Ended(job_id, acted.state, row)], tx.enqueue)
     return acted
 
 
@@ -485,7 +478,7 @@ def _wait_no_more(tx: Tx, job: Job) -> None:
     tx.change("wait_no_more", id=job.id)
 
 
-def _note(tx: Tx, job: Job, acted: Acted, verb: str, asked: Asked, change: Edit | None) -> None:
+def _note(tx: Tx, job: Job, acted: Acted, verb: str, change: Edit | None, **asked: str) -> None:
     """A line of the audit log. Payloads stay out of it: the job's own record keeps them."""
     before: dict[str, object] = {"state": job.state}
     after: dict[str, object] = {"state": acted.state} if acted.done else {"state": acted.state, "asked": True}
@@ -495,4 +488,4 @@ def _note(tx: Tx, job: Job, acted: Acted, verb: str, asked: Asked, change: Edit 
         before["run_at"], after["run_at"] = job.run_at, change.run_at
     if change is not None and change.payload is not None:
         after["payload"] = "changed"
-    access.note(tx, verb, "job", job.id, by=asked.by, why=asked.why, before=before, after=after)
+    access.note(tx, verb, "job", job.id, before=before, after=after, **asked)

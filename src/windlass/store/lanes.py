@@ -28,7 +28,8 @@ class Candidate(NamedTuple):
     type: str
 
 
-D = TypeVar("D", Candidate, Taken)
+# A candidate, or what a claim took of it, which begins in the same way.
+D = TypeVar("D", bound=Taken)
 
 
 def in_order(found: list[D], turns: Mapping[str, str]) -> list[D]:
@@ -39,21 +40,22 @@ def in_order(found: list[D], turns: Mapping[str, str]) -> list[D]:
     if len(found) < _TWO:
         return found
     ordered = sorted(found, key=_urgency)
-    if len({each.tenant for each in ordered}) <= 1:
+    if len({tenant for _, _, tenant, *_ in ordered}) <= 1:
         return ordered
     served: defaultdict[tuple[int, str], int] = defaultdict(int)
     ranked = []
     for each in ordered:
-        lane = (-each.priority, each.tenant)
-        wrapped = each.tenant <= turns.get(each.type, "")
-        ranked.append((lane[0], served[lane], wrapped, each.tenant, each.seq, each))
+        priority, seq, tenant, job_type = each[:4]
+        lane = (-priority, tenant)
+        wrapped = tenant <= turns.get(job_type, "")
+        ranked.append((lane[0], served[lane], wrapped, tenant, seq, each))
         served[lane] += 1
     ranked.sort(key=itemgetter(0, 1, 2, 3, 4))
     return [each for *_, each in ranked]
 
 
-def _urgency(each: Candidate | Taken) -> tuple[int, int]:
-    return -each.priority, each.seq
+def _urgency(each: Taken) -> tuple[int, int]:
+    return -each[0], each[1]
 
 
 _TWO = 2
@@ -142,7 +144,6 @@ class Lanes(msgspec.Struct):
         return limit if self.spare is None else min(limit, self.spare(tenant))
 
     def _tenants(self, lane: dict[str, object], limit: int) -> Iterator[tuple[str, int]]:
-        """The tenants that have due jobs, beginning after the one served last."""
         yield from self._turn(lane, self.after, limit)
         first = self.tx.row("lane_first_tenant", **lane, now=self.tx.now)
         if first is None or first["tenant"] > self.after:

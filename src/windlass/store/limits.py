@@ -194,13 +194,9 @@ class Counter(Outlook):
                 self._left[name] -= 1
                 started[name] = started.get(name, 0) + 1
             if restriction.breaker is not None:
-                self._tx.change(
-                    "begin_probe",
-                    name=restriction.breaker,
-                    seq=lease.job.seq,
-                    token=lease.token,
-                    probe_at=self._tx.now + span(restriction.probe),
-                )
+                fence = {"seq": lease.job.seq, "token": lease.token}
+                probe_at = self._tx.now + span(restriction.probe)
+                self._tx.change("begin_probe", name=restriction.breaker, probe_at=probe_at, **fence)
         for name, count in sorted(started.items()):
             rate = self._limits[name].rate if name in self._limits else None
             if rate is not None:
@@ -235,7 +231,6 @@ class Counter(Outlook):
         return 1
 
     def _count(self, name: str, limit: Limit) -> float:
-        """How many more may start under a limit now."""
         row = self._tx.row("lock_limit", name=name)
         if row is None and name not in self.known:
             self._tx.change("make_limit", name=name)
@@ -255,7 +250,6 @@ class Counter(Outlook):
         return max(0, permits)
 
     def _spare(self, job_type: str) -> Spare | None:
-        """How many more of a tenant's jobs of a type may start."""
         limit = self._want.restricted[job_type].limits.get(job_type)
         most = None if limit is None else limit.per_tenant
         if most is None:
@@ -265,7 +259,6 @@ class Counter(Outlook):
 
 
 def _names(restriction: Restriction) -> list[str]:
-    """All that a job needs a permit of."""
     return [*restriction.limits, *([_BREAKER + restriction.breaker] if restriction.breaker else [])]
 
 
@@ -369,17 +362,12 @@ def _lowest(tx: Tx, want: Want, counter: Counter, free: Mapping[str, int]) -> li
 def _take(tx: Tx, want: Want, chosen: Sequence[Candidate], counter: Counter) -> list[Lease]:
     picked = counter.within(chosen)
     taken: list[Lease] = []
+    told = {"worker": want.worker, "mark": want.mark, "lease": span(want.lease), "now": tx.now}
     for job_type in sorted({each.type for each in picked}):
         restriction = want.restricted.get(job_type)
-        found = tx.rows(
-            "claim_limited",
-            picked=rows.json_text([each.seq for each in picked if each.type == job_type]),
-            limit_key=None if restriction is None else restriction.key,
-            worker=want.worker,
-            mark=want.mark,
-            lease=span(want.lease),
-            now=tx.now,
-        )
+        key = None if restriction is None else restriction.key
+        seqs = rows.json_text([each.seq for each in picked if each.type == job_type])
+        found = tx.rows("claim_limited", picked=seqs, limit_key=key, **told)
         taken += [rows.lease_from(row) for row in found]
     counter.note(taken)
     place = {each.seq: number for number, each in enumerate(picked)}

@@ -11,7 +11,7 @@ Each of its statements ends with a line and can be repeated, for it may be cut o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import msgspec
 
 from windlass.errors import StoreMismatch
 from windlass.store import statements
+from windlass.store.engine import Tx
 
 FOLDER = Path(__file__).parent / "migrations"
 _ALONE = ", statement by statement"
@@ -51,12 +52,12 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True):
         text = self.text.replace(" index concurrently ", " index ")
         return msgspec.structs.replace(self, text=text, alone=False)
 
-    def each(self) -> Iterator[str]:
-        """The statements of a file that runs one by one."""
+    def steps(self, is_whole: Callable[[str], bool]) -> Iterator[str]:
+        """Its statements one by one; a statement ends with a line, if it `is_whole`."""
         statement = ""
         for line in self.text.splitlines(keepends=True):
             statement += line
-            if line.rstrip().endswith(";"):
+            if is_whole(statement):
                 yield statement
                 statement = ""
 
@@ -79,6 +80,33 @@ def load(dialect: str, folder: Path | None = None) -> list[Migration]:
     """Every migration of a dialect, in order."""
     paths = sorted(((folder or FOLDER) / dialect).glob("*.sql"))
     return [_read(path, dialect) for path in paths]
+
+
+def applied(tx: Tx) -> dict[int, str] | None:
+    """The number and kind of each migration that a database has seen; None if it has no tables of ours."""
+    [there] = tx.rows("has_schema")
+    return {row["number"]: row["kind"] for row in tx.rows("applied")} if there["schema"] else None
+
+
+def note(tx: Tx, each: Migration) -> None:
+    """A migration was applied."""
+    tx.change("note_migration", number=each.number, name=each.name, kind=each.kind.value, now=tx.now)
+
+
+def apply_alone(
+    tx: Tx,
+    each: Migration,
+    steps: Iterator[str],
+    execute: Callable[[str], object],
+    say: Callable[[str], None],
+) -> bool:
+    """Apply a migration outside a transaction, statement by statement."""
+    every = list(steps)
+    for number, statement in enumerate(every, 1):
+        say(f"applying {each.label}, step {number} of {len(every)}")
+        execute(statement)
+    note(tx, each)
+    return True
 
 
 def compare(

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from operator import itemgetter
+from typing import Any
 
 import msgspec
 
@@ -76,6 +77,16 @@ class DatabaseSetting(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     value: str
     wanted: str | None = None
+
+
+def checked_settings(found: Mapping[str, Any], allowed: Mapping[str, Sequence[str]]) -> list[DatabaseSetting]:
+    """The settings that matter to us; of the values that are allowed the first is what each should be."""
+    return [
+        DatabaseSetting(
+            name=name, value=str(found[name]), wanted=None if str(found[name]) in good else good[0]
+        )
+        for name, good in allowed.items()
+    ]
 
 
 class DatabaseHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,9 +211,6 @@ class Check(msgspec.Struct, frozen=True):
 _MOST_STALLED = 10_000
 
 
-# --- one look -----------------------------------------------------------------------------------
-
-
 def sight(tx: Tx, stalled_for: timedelta) -> Sighting:
     """Ticks, what stands still, and what came of checks."""
     stalled = tx.rows("count_unpromoted", before=tx.now - span(stalled_for), limit=_MOST_STALLED)
@@ -224,16 +232,10 @@ def _verdicts(tx: Tx) -> tuple[Verdicts, ...]:
     return tuple(found[name] for name in sorted(found))
 
 
-# --- ticks --------------------------------------------------------------------------------------
-
-
 def note_ticks(tx: Tx, ages: Mapping[str, timedelta], who: str) -> None:
     """Keep that things which must happen again and again succeeded, so long ago."""
     spans = {name: span(age) for name, age in ages.items()}
     tx.change("note_ticks", ages=rows.json_text(spans), now=tx.given, who=who)
-
-
-# --- checks -------------------------------------------------------------------------------------
 
 
 def add_check(tx: Tx, job_id: str, job_type: str, after: timedelta) -> None:
@@ -249,13 +251,11 @@ def with_checks(tx: Tx, types: Sequence[str]) -> list[str]:
 def take_checks(tx: Tx, types: Sequence[str], limit: int, again: timedelta) -> list[Check]:
     """Take checks that are due."""
     taken: list[Check] = []
+    until = tx.now + span(again)
     for name in types:
-        found = tx.rows(
-            "take_checks", type=name, now=tx.now, again=tx.now + span(again), limit=limit - len(taken)
-        )
-        taken += [rows.read(Check, row) for row in found]
-        if len(taken) >= limit:
-            break
+        if len(taken) < limit:
+            found = tx.rows("take_checks", type=name, now=tx.now, again=until, limit=limit - len(taken))
+            taken += [rows.read(Check, row) for row in found]
     return taken
 
 
@@ -268,15 +268,8 @@ def end_check(tx: Tx, check: Check, verdict: Verdict) -> bool:
     """Count a verdict, in the transaction that ends the check: never twice, never not at all."""
     if not tx.change("end_check", job_id=check.job_id, takes=check.takes):
         return False
-    wrong = verdict is Verdict.MISMATCHED
-    tx.change(
-        "note_verdict",
-        type=check.type,
-        matched=int(verdict is Verdict.MATCHED),
-        mismatched=int(wrong),
-        unknown=int(verdict is Verdict.UNKNOWN),
-        mismatch_at=tx.now if wrong else None,
-        mismatch_job=check.job_id if wrong else None,
-    )
+    counts = {each.value: int(each is verdict) for each in Verdict}
+    at, job = (tx.now, check.job_id) if verdict is Verdict.MISMATCHED else (None, None)
+    tx.change("note_verdict", type=check.type, mismatch_at=at, mismatch_job=job, **counts)
     history.add(tx, {(check.type, verdict.value): 1})
     return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import cache, partial
@@ -24,6 +24,7 @@ from windlass.job import (
     Job,
     JobState,
     Lease,
+    NewJob,
     Output,
     Reason,
     Request,
@@ -31,9 +32,6 @@ from windlass.job import (
 from windlass.outcome import Again, Cancelled, Dead, Done, Left, Outcome, Released, Snoozed, stopped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from windlass.job import NewJob
     from windlass.store.engine import Row, Settlement
 
 
@@ -56,11 +54,9 @@ def storable(outcome: Outcome, refused: Exception) -> Outcome:
     error = _unstorable(refused)
     if isinstance(outcome, Done):
         return Done(missing=error.message)
-    return (
-        outcome
-        if isinstance(outcome, (Snoozed, Left))
-        else msgspec.structs.replace(outcome, error=error, output=None)
-    )
+    if isinstance(outcome, (Snoozed, Left)):
+        return outcome
+    return msgspec.structs.replace(outcome, error=error, output=None)
 
 
 def _unstorable(refused: Exception) -> Error:
@@ -191,27 +187,18 @@ def attempts(
     return (*job.history, attempt)[-_MOST_ATTEMPTS:]
 
 
-_history = msgspec.json.Decoder(tuple[Attempt, ...])
-_changes = msgspec.json.Decoder(tuple[Change, ...])
 _error = msgspec.json.Decoder(Error)
 _encode = msgspec.json.Encoder().encode
 
 # What a producer says of a job: its columns, with their types on PostgreSQL, and their values in that order.
 # SQL names them by {new}, the values of one job by {:new}, and arrays of many jobs' values by {new[]}.
+_KINDS = {"id": "uuid", "payload": "json", "schema_version": "integer"}
+_KINDS |= dict.fromkeys(("priority", "max_attempts"), "smallint")
 NEW = {
-    "id": "uuid",
-    "type": "text",
-    "payload": "json",
-    "priority": "smallint",
-    "tenant": "text",
-    "schema_version": "integer",
-    "key": "text",
-    "caller": "text",
-    "traceparent": "text",
-    "max_attempts": "smallint",
+    name: _KINDS.get(name, "text")
+    for name in Job.__struct_fields__
+    if name in NewJob.__struct_fields__ and name != "run_at"
 }
-
-
 _new = attrgetter(*NEW)
 _PAYLOAD = [*NEW].index("payload")
 
@@ -236,20 +223,8 @@ def run_at(now: int, new: NewJob) -> int:
 
 # What moves to the archive as it is: SQL names these columns by {kept}.
 KEPT = (
-    "seq",
-    *NEW,
-    "batch",
-    "attempts",
-    "claims",
-    "snoozes",
-    "interruptions",
-    "losses",
-    "replay_count",
-    "created_at",
-    "enqueued_at",
-    "run_at",
-    "started_at",
-    "worker",
+    *("seq", *NEW, "batch", "attempts", "claims", "snoozes", "interruptions", "losses", "replay_count"),
+    *("created_at", "enqueued_at", "run_at", "started_at", "worker"),
 )
 
 # The newest records are kept; what people and attempts leave behind must not grow a row without end.
@@ -260,7 +235,7 @@ _MOST_CHANGES = 50
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-def read(kind: type[S], row: Row, **given: Any) -> S:
+def read(kind: type[S], row: Row, /, **given: Any) -> S:
     """A struct as its row tells it: each field from the column of its name, unless it is given.
 
     Times are stored in microseconds, and whatever is no plain value as JSON text.
@@ -319,79 +294,53 @@ def lease_from(row: Row) -> Lease:
     return Lease(read(Job, row), row["token"], row["worker"], from_micros(row["lease_until"]))
 
 
-class Taken(msgspec.Struct, array_like=True, gc=False):
-    """What is a claimed job's own: the other columns are the same for all that one claim took.
-
-    SQL names these columns, in this order, by {taken}.
-    """
-
-    seq: int
-    id: str
-    type: str
-    priority: int
-    payload: str
-    schema_version: int
-    key: str | None
-    caller: str
-    tenant: str
-    traceparent: str | None
-    max_attempts: int
-    attempts: int
-    claims: int
-    snoozes: int
-    interruptions: int
-    losses: int
-    replay_count: int
-    created_at: int
-    enqueued_at: int
-    run_at: int
-    finished_at: int | None
-    request: str | None
-    error: str | None
-    history: str | None
-    changes: str | None
-    token: str
+# What a claim reads of each job; SQL names these columns by {taken}: what all have, beginning with what the
+# claim order is made of, what few have, and the lease's token. The others are the same for all that it took.
+_OFTEN = (
+    *("priority", "seq", "tenant", "type", "id", "payload", "schema_version", "key", "caller"),
+    *("max_attempts", "attempts", "claims", "created_at", "enqueued_at", "run_at"),
+)
+_SAME = ("state", "updated_at", "started_at", "worker", "lease_until", "result", "unread")
+_RARE = [(name, decode) for name, _, decode in _fields(Job) if name not in (*_OFTEN, *_SAME)]
+Taken = tuple[Any, ...]
 
 
 def leases_of(taken: Iterable[Taken], *, worker: str, now: int, until: int) -> list[Lease]:
     """What a claim took. A busy worker spends more on reading jobs than on anything else: no detours here."""
     at, end = from_micros(now), from_micros(until)
     leases = []
-    for each in taken:
-        finished, request, error = each.finished_at, each.request, each.error
+    for row in taken:
+        (priority, seq, tenant, job_type, job_id, payload, schema_version, key, caller, *others) = row
+        (max_attempts, tries, claims, created_at, enqueued_at, run_at, *few, token) = others
+        rare: dict[str, Any] = {}
+        if any(few):
+            for (name, decode), value in zip(_RARE, few, strict=True):
+                if value is not None:
+                    rare[name] = value if decode is None else decode(value)
         job = Job(
-            id=each.id,
-            seq=each.seq,
-            type=each.type,
+            id=job_id,
+            seq=seq,
+            type=job_type,
             state=JobState.PROCESSING,
-            priority=each.priority,
-            payload=msgspec.Raw(each.payload),
-            schema_version=each.schema_version,
-            key=each.key,
-            caller=each.caller,
-            tenant=each.tenant,
-            traceparent=each.traceparent,
-            max_attempts=each.max_attempts,
-            attempts=each.attempts,
-            claims=each.claims,
-            snoozes=each.snoozes,
-            interruptions=each.interruptions,
-            losses=each.losses,
-            replay_count=each.replay_count,
-            created_at=from_micros(each.created_at),
-            enqueued_at=from_micros(each.enqueued_at),
+            priority=priority,
+            payload=msgspec.Raw(payload),
+            schema_version=schema_version,
+            key=key,
+            caller=caller,
+            tenant=tenant,
+            max_attempts=max_attempts,
+            attempts=tries,
+            claims=claims,
+            created_at=from_micros(created_at),
+            enqueued_at=from_micros(enqueued_at),
             updated_at=at,
-            run_at=from_micros(each.run_at),
+            run_at=from_micros(run_at),
             started_at=at,
-            finished_at=None if finished is None else from_micros(finished),
             worker=worker,
             lease_until=end,
-            request=Request(request) if request else None,
-            error=_error.decode(error) if error else None,
-            history=_history.decode(each.history) if each.history else (),
-            changes=_changes.decode(each.changes) if each.changes else (),
+            **rare,
         )
-        leases.append(Lease(job, each.token, worker, end))
+        leases.append(Lease(job, token, worker, end))
     return leases
 
 
@@ -446,4 +395,4 @@ def moment(micros: int | None) -> datetime | None:
 taken_from = msgspec.json.Decoder(list[Taken]).decode
 
 # The lists of columns that SQL texts take from here, by name.
-COLUMNS = {"new": tuple(NEW), "kept": KEPT, "taken": Taken.__struct_fields__}
+COLUMNS = {"new": tuple(NEW), "kept": KEPT, "taken": (*_OFTEN, *dict(_RARE), "token")}

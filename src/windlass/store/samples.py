@@ -169,9 +169,6 @@ def note(tx: Tx, seen: Seen, took: timedelta) -> Sample | None:
     return _sample(found, seen.now, span(took), seen.now)
 
 
-# --- where they stand ---------------------------------------------------------------------------
-
-
 def _rows(tx: Tx) -> Iterator[_Row]:
     """Each view of each type and priority once: due jobs are found in two places."""
     found: Counter[tuple[str, int, str]] = Counter()
@@ -233,9 +230,6 @@ def _keep_depths(tx: Tx, seen: Seen) -> None:
             for name in (DEPTH, DUE, OLDEST):
                 amounts[row["name"], name] += 0
     history.add(tx, amounts, "note_history")
-
-
-# --- who came in --------------------------------------------------------------------------------
 
 
 def _came_in(tx: Tx, last: Row, found: tuple[_Row, ...]) -> Seen:

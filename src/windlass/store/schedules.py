@@ -22,7 +22,7 @@ from windlass.job import JobState, NewJob
 from windlass.schedule import NewSchedule, Timing, plan, run_at
 from windlass.store import access, catalogue, keys, rows, upkeep
 from windlass.store.engine import Row, Tx
-from windlass.store.fleet import WorkerInfo, next_fire, worker_from
+from windlass.store.fleet import LIVING, WorkerInfo, next_fire, worker_from
 
 # So many fire times of each schedule are remembered.
 REMEMBERED = 100
@@ -105,7 +105,6 @@ def digest_of(new: NewSchedule) -> str:
     return hashlib.blake2b(msgspec.json.encode(new), digest_size=8).hexdigest()
 
 
-_LIVING = ("running", "draining")
 # Processes say each minute what they declare; one that says it again sooner than this writes nothing.
 _STALE = timedelta(seconds=30)
 # A process that has said it within this time may be there without a row in the fleet: `windlass scheduler`,
@@ -134,23 +133,21 @@ class Fleet:
 
     def declaring(self, digests: Collection[str], job_type: str) -> list[str]:
         """The workers that beat and declare one of these definitions, or may do so, in words."""
-        recent = self._seen_since(self._tx.now - span(_RECENT))
-        found = [
-            worker
-            for worker in recent
-            if worker.state in _LIVING
+        return [
+            f"{worker.id} (release {worker.app})" if worker.app else worker.id
+            for worker in self._seen_since(self._tx.now - span(_RECENT))
+            if worker.state in LIVING
             and (
                 worker.serves(job_type)
                 if worker.declares is None
                 else any(digest in worker.declares for digest in digests)
             )
         ]
-        return [f"{worker.id} (release {worker.app})" if worker.app else worker.id for worker in found]
 
     def ended(self, entry: Entry) -> bool:
         """Whether the last process that declared this definition was a worker that has ended."""
         return any(
-            row["state"] not in _LIVING
+            row["state"] not in LIVING
             and row["beat_at"] + span(_BEAT) >= entry.seen_at
             and entry.digest in (row["declares"] or "")
             for row in self._rows
@@ -186,10 +183,10 @@ class Fleet:
         """The workers of releases that are not gone."""
         return self._seen_since(self.gone_before)
 
-    @cached_property
-    def living(self) -> list[WorkerInfo]:
+    @property
+    def living(self) -> Iterator[WorkerInfo]:
         """Those of them that are there."""
-        return [worker for worker in self.in_grace if worker.state in _LIVING]
+        return (worker for worker in self.in_grace if worker.state in LIVING)
 
     def _seen_since(self, moment: int) -> list[WorkerInfo]:
         return [worker_from(row) for row in self._rows if row["beat_at"] >= moment]
@@ -238,24 +235,16 @@ class Declarations:
         """Note that a process is there that declares these."""
         now = self._tx.now
         for digest, new in self.unsaid(schedules).items():
-            definition = msgspec.json.encode(new).decode()
-            self._tx.change(
-                "note_declaration",
-                name=new.name,
-                digest=digest,
-                type=new.type,
-                definition=definition,
-                now=now,
-            )
             first_at = self._entries[digest].first_at if digest in self._entries else now
-            self._entries[digest] = Entry(first_at, digest, new.name, new.type, definition, now)
+            entry = Entry(first_at, digest, new.name, new.type, msgspec.json.encode(new).decode(), now)
+            self._tx.change("note_declaration", **entry._asdict(), now=now)
+            self._entries[digest] = entry
         self._tx.change("forget_declarations", before=now - span(_FORGOTTEN))
 
     def take_over(self, types: Iterable[str], schedules: Iterable[NewSchedule]) -> None:
         """Where no other worker of a type is left, what starts now counts alone: no deploy is rolling."""
         ours = set(map(digest_of, schedules))
-        living = self.fleet.living
-        idle = {name for name in types if not any(worker.serves(name) for worker in living)}
+        idle = {name for name in types if not any(worker.serves(name) for worker in self.fleet.living)}
         for each in list(self._entries.values()):
             if each.type in idle and each.digest not in ours and self.fleet.ended(each):
                 self._tx.change("end_declaration", name=each.name, digest=each.digest)
@@ -292,9 +281,6 @@ _TRIMMED_AT_ONCE = 50
 _KEY = "schedule:"
 _KIND = "schedule"
 _REMOVE = ("remove_schedule", "remove_fires", "remove_declarations")
-
-
-# --- firing -------------------------------------------------------------------------------------
 
 
 def idle(tx: Tx) -> Fired | None:
@@ -344,13 +330,11 @@ def _fire_one(tx: Tx, new: NewSchedule, next_at: int) -> list[str]:
     if not todo.fire:
         return []
     held = _policy(tx, new.type)
-    drafts = [_draft(new, fire_at, held) for fire_at in todo.fire]
-    made: list[str] = []
-    for fire_at, done in zip(todo.fire, tx.enqueue(drafts), strict=True):
+    stored = tx.enqueue([_draft(new, fire_at, held) for fire_at in todo.fire])
+    for fire_at, done in zip(todo.fire, stored, strict=True):
         outcome = FireOutcome.ENQUEUED if done.created else FireOutcome.FOUND
         _note(tx, new.name, fire_at, outcome, job_id=done.id)
-        made += [done.id] if done.created else []
-    return made
+    return [done.id for done in stored if done.created]
 
 
 def _draft(new: NewSchedule, fire_at: int, held: settings.TypePolicy) -> NewJob:
@@ -377,13 +361,8 @@ def _policy(tx: Tx, job_type: str) -> settings.TypePolicy:
 
 def _note(tx: Tx, name: str, fire_at: int, outcome: FireOutcome, **more: object) -> None:
     """`more`: until_at, job_id, made_by."""
-    told = {"until_at": None, "job_id": None, "made_by": None, **more}
-    tx.change(
-        "note_fire", id=uuid7(), schedule=name, fire_at=fire_at, outcome=outcome.value, now=tx.now, **told
-    )
-
-
-# --- whose function is gone ---------------------------------------------------------------------
+    told = {"until_at": None, "job_id": None, "made_by": None, "fire_at": fire_at, **more}
+    tx.change("note_fire", id=uuid7(), schedule=name, outcome=outcome.value, now=tx.now, **told)
 
 
 def _lacks(fleet: Fleet, row: Row) -> bool:
@@ -393,7 +372,7 @@ def _lacks(fleet: Fleet, row: Row) -> bool:
     """
     if row["source"] != Origin.CODE or row["withdrawn"]:
         return False
-    alive = any(worker.state in _LIVING for worker in fleet.lately)
+    alive = any(worker.state in LIVING for worker in fleet.lately)
     return alive and row["updated_at"] < fleet.orphaned_before and not fleet.serves(row["type"])
 
 
@@ -464,9 +443,6 @@ def _outdated(tx: Tx, known: Declarations, types: Sequence[str]) -> Iterator[tup
             silent = (each for each in known.fleet.in_grace if each.declares is None)
             if not any(worker.serves(row["type"]) for worker in silent):
                 yield name, None
-
-
-# --- what operators do --------------------------------------------------------------------------
 
 
 def add(tx: Tx, new: NewSchedule, *, replace: bool = False, by: str = "", why: str = "") -> ScheduleInfo:
@@ -580,9 +556,6 @@ def _pass_over(tx: Tx, row: Row, timing: Timing) -> int | None:
     return timing.next_after(tx.now)
 
 
-# --- rows ---------------------------------------------------------------------------------------
-
-
 def _columns(tx: Tx, new: NewSchedule, origin: Origin) -> dict[str, Any]:
     told = {"source": origin.value, "next_at": new.timing.next_after(tx.now), "now": tx.now}
     return rows.columns(new, timing=None) | rows.columns(new.timing) | told
@@ -597,15 +570,8 @@ def _told(row: Row) -> dict[str, Any]:
     timing = _schedule(row).timing
     every = {} if timing.every is None else {"every": f"{timing.every.total_seconds():g}s"}
     cron = {} if timing.cron is None else {"cron": timing.cron, "tz": timing.tz}
-    return {
-        "type": row["type"],
-        **cron,
-        **every,
-        "catch_up": timing.catch_up,
-        "overlap": timing.overlap,
-        "origin": row["source"],
-        "paused": bool(row["paused"]),
-    }
+    more = {"catch_up": timing.catch_up, "overlap": timing.overlap, "origin": row["source"]}
+    return {"type": row["type"], **cron, **every, **more, "paused": bool(row["paused"])}
 
 
 def _info(tx: Tx, row: Row, fleet: Fleet) -> ScheduleInfo:

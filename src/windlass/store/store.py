@@ -30,13 +30,14 @@ from windlass.store import (
     schedules,
     upkeep,
 )
-from windlass.store.bridge import Bridge, across
 from windlass.store.engine import (
+    Bridge,
     Claimed,
     Engine,
     Enqueued,
     Settlement,
     Want,
+    across,
     asks,
     beats,
     glances,
@@ -113,8 +114,9 @@ class Store(Engine):
         """Say how those who wait are notified of jobs that the end of others has released.
 
         `first` says whether a commit may notify other processes of what it makes; then `here` notifies this
-        one. Where every process sees that the store has changed, there is nothing to do.
+        one. Where every process sees that the store has changed, nobody is notified.
         """
+        self._wake, self._first, self._wake_here = notify, first, here
 
     @property
     def generation(self) -> int:
@@ -176,7 +178,6 @@ class Store(Engine):
     # --- operating ---
 
     get = reads(keys.get)
-
     named = reads(keys.named)
     find = reads(jobs.find)
     count = reads(jobs.count)

@@ -66,8 +66,6 @@ class Kit:
         self._worker = _Worker(queue, clock)
         self._draining = False
 
-    # --- time ---
-
     @property
     def now(self) -> datetime:
         """The time that the queue believes it is."""
@@ -76,8 +74,6 @@ class Kit:
     def advance(self, by: Duration) -> None:
         """Let time pass: seconds, a timedelta, or a text such as "10m". Nothing runs until you drain."""
         self._clock.advance(parse_duration(by, "by"))
-
-    # --- looking ---
 
     def jobs(self, of: Type | None = None, *, state: JobState | str | None = None) -> list[Job]:
         """Every job in the store in the order of arrival, of one type or in one state if you say so."""
@@ -122,8 +118,6 @@ class Kit:
         every, expected = [(job, self.payload(job)) for job in self.jobs()], _plain(fields or {})
         found = [job for job, payload in every if job.type == _name(of) and _contains(payload, expected)]
         return found, _told(every)
-
-    # --- running ---
 
     def drain(self, within: Duration | None = None) -> list[Job]:
         """Run every job that is due, and those that they enqueue; the jobs that ran, as they stand now.
@@ -266,7 +260,6 @@ class _Worker:
 
     @property
     def types(self) -> Mapping[str, int]:
-        """What can be run here: every handler that is registered by now."""
         return self._parts.types
 
     def prepare(self) -> None:
@@ -277,7 +270,6 @@ class _Worker:
         self._parts.heartbeat.tick()
 
     def claim(self, types: Mapping[str, int], limit: int = 1) -> tuple[list[Run], timedelta | None]:
-        """Take due jobs, and learn when the next one is due."""
         parts = self._parts
         # Limits are left out: one job runs at a time, and a test's time stands still.
         want = Want(
@@ -307,14 +299,12 @@ class _Worker:
         return runner.coroutines.wait(runner.call_async(run))
 
     def settle(self, run: Run, result: Result) -> None:
-        """Decide and write what came of a run, as a worker does."""
         self._parts.runner.finish(run, result)
         self._write()
         if isinstance(result, Raised) and _belongs_to_the_test(result.exception):
             raise result.exception
 
     def give_back(self, run: Run) -> None:
-        """Let a claimed job go unstarted."""
         self._parts.runner.give_back(run)
         self._write()
 
@@ -327,7 +317,6 @@ class _Worker:
         del self._parts.runs[run.token]
 
     def close(self) -> None:
-        """Stop, as a worker does."""
         if self._begun:
             self._begun = False
             registry = self._queue.registry
@@ -335,7 +324,6 @@ class _Worker:
             self._take_down()
 
     def _build(self) -> None:
-        """Make the parts, anew if handlers came in since."""
         registry = self._queue.registry
         if self._begun:
             self._take_down()
@@ -378,7 +366,6 @@ def _belongs_to_the_test(error: BaseException) -> bool:
 
 
 def _none() -> float:
-    """No jitter: a test knows when a retry is due."""
     return 0.0
 
 
@@ -399,7 +386,6 @@ def _plain(value: Any) -> Any:
 
 
 def _told(jobs: Sequence[tuple[Job, Mapping[str, Any]]]) -> str:
-    """The jobs that are there, for whoever reads a failed test."""
     if not jobs:
         return "nothing was enqueued"
     lines = ["these jobs were enqueued:"]

@@ -6,6 +6,7 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -104,8 +105,8 @@ def here() -> Place:
     """The place of this process. Where the system does not tell, the parts stay empty."""
     return Place(
         host=socket.gethostname(),
-        boot=_read("/proc/sys/kernel/random/boot_id").strip(),
-        pid_space=_link("/proc/self/ns/pid"),
+        boot=_look(Path("/proc/sys/kernel/random/boot_id").read_text).strip(),
+        pid_space=_look(Path("/proc/self/ns/pid").readlink),
         pid=os.getpid(),
         pid_started=_started(os.getpid()),
     )
@@ -135,21 +136,14 @@ def _started(pid: int) -> int:
 
 
 def _stat(pid: int) -> list[str] | None:
-    text = _read(f"/proc/{pid}/stat")
+    text = _look(partial(Path(f"/proc/{pid}/stat").read_text, encoding="utf-8", errors="replace"))
     # The command's name stands in brackets and may hold spaces and brackets itself.
     return text.rpartition(")")[2].split() or None
 
 
-def _read(path: str) -> str:
+def _look(at: Callable[[], object]) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return _UNKNOWN
-
-
-def _link(path: str) -> str:
-    try:
-        return str(Path(path).readlink())
+        return str(at())
     except OSError:
         return _UNKNOWN
 

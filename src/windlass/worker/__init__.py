@@ -1,6 +1,5 @@
 """The process that claims jobs and runs them."""
 
-from windlass.worker.shutdown import Remaining
-from windlass.worker.worker import Worker
+from windlass.worker.worker import Remaining, Worker
 
 __all__ = ["Remaining", "Worker"]

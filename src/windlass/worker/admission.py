@@ -1,4 +1,4 @@
-"""Admission: which types may be claimed now, and how runs ended, by which circuit breakers open."""
+"""What holds now: which types may be claimed, which breakers open, and each type's timeout and policy."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import logging
 import math
 import threading
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from windlass import settings
 from windlass.clock import Clock, uuid7
 from windlass.job import Reason, TypeInfo
-from windlass.outcome import Again, Dead, Done, Outcome
-from windlass.policy import UNLIMITED, Limit
+from windlass.loop import Loop
+from windlass.outcome import Again, Dead, Done, Outcome, Policy
+from windlass.policy import UNLIMITED, Limit, Rules
+from windlass.registry import Handler
 from windlass.settings import ALL, KEY, Settings
 from windlass.store.engine import Settlement
 from windlass.store.flow import Breaker, Restriction, Runs, Switches
@@ -43,7 +47,7 @@ class Admission:
 
     def __init__(self, declared: Declared, types: Mapping[str, int]) -> None:
         self._declared = declared
-        self._types = types
+        self.types = types
         self.switches = Switches()
         self.restricted: dict[str, Restriction] = {}
         self.low_share = 0.0
@@ -56,17 +60,14 @@ class Admission:
         # Those that share a counted limit with types that are served elsewhere: their ends are news there.
         self.shared: frozenset[str] = frozenset()
 
-    def serve(self, types: Mapping[str, int]) -> None:
-        self._types = types
-
     def apply(self, settings: Settings, switches: Switches) -> bool:
         """Take what holds now; whether that is anything else than before."""
         before = (self._shut, self.restricted)
         self.switches = switches
         self.low_share = settings.low_share
-        self._shut = frozenset(name for name in self._types if self._is_shut(name))
+        self._shut = frozenset(filter(self._is_shut, self.types))
         self.restricted = {
-            name: found for name in self._types if (found := self._restriction(name, settings)) is not None
+            name: found for name in self.types if (found := self._restriction(name, settings)) is not None
         }
         self.counted = frozenset(name for name, each in self.restricted.items() if each.counted)
         return before != (self._shut, self.restricted)
@@ -118,7 +119,7 @@ class Admission:
 
     def learn(self, types: Mapping[str, TypeInfo]) -> None:
         """Which types there are in all: permits that types elsewhere share are theirs, too."""
-        elsewhere = [info for name, info in types.items() if name not in self._types]
+        elsewhere = [info for name, info in types.items() if name not in self.types]
         names = {KEY + key for info in elsewhere if (key := info.options.get("limit_key")) is not None}
         names |= {ALL} if elsewhere else set()
         self.shared = frozenset(
@@ -181,7 +182,10 @@ class BreakerCounts:
         with self._lock:
             for each in settlements:
                 lease, outcome = each.lease, each.outcome
-                counts = self._by_type.get(lease.job.type) or self._of(lease.job.type)
+                counts = self._by_type.get(lease.job.type)
+                if counts is None:
+                    counts = self._counts.setdefault(self._breaker_of(lease.job.type), _Counts())
+                    self._by_type[lease.job.type] = counts
                 if type(outcome) is Done:
                     counts.unreported.add(stretch)
                     counts.stretches[stretch][0] += 1
@@ -230,11 +234,6 @@ class BreakerCounts:
         for name, counts in self._counts.items():
             window = settings.breaker(name).window.total_seconds()
             counts.forget_before(stretch - math.ceil(window / _STRETCH_SECONDS))
-
-    def _of(self, job_type: str) -> _Counts:
-        counts = self._counts.setdefault(self._breaker_of(job_type), _Counts())
-        self._by_type[job_type] = counts
-        return counts
 
 
 class _Counts:
@@ -304,3 +303,109 @@ def _log(breaker: Breaker) -> None:
         log.warning("breaker.opened", extra=fields | {"note": note})
     else:
         log.warning("breaker.closed", extra=fields)
+
+
+# --- live settings: which timeout and policy hold for each type now, as operators change them --------
+
+_TICK = timedelta(seconds=1)
+# Refreshed at least this often, also without a new revision; in ticks.
+_REFRESHED = 60
+_ADOPTIONS = 2
+# Live jobs are sampled this often, by one of the workers; the others find that it was done.
+_SAMPLED = 15
+_SAMPLE_AGE = timedelta(seconds=12)
+
+
+class InForce(NamedTuple):
+    """What holds for a type that is served here."""
+
+    policy: Policy
+    timeout: timedelta
+
+
+@dataclass(eq=False)
+class LiveSettings:
+    """What operators have set, as of the last look, applied to what the code says."""
+
+    store: Store
+    handlers: Mapping[str, Handler]
+    admission: Admission
+    breaker_counts: BreakerCounts
+    # Called with the settings whenever they are read.
+    on_read: Callable[[Settings], None]
+    # Called when admission changed; and each minute, or at once when the store's file was replaced.
+    on_switch: Callable[[], None] = lambda: None
+    each_minute: Sequence[Callable[[], None]] = ()
+    # Heartbeats report new revisions; without them, the settings are read each second.
+    announced: bool = True
+
+    def __post_init__(self) -> None:
+        self._ticks = self._noticed = self._read = self._adoptions = 0
+        self._generation: int | None = None
+        # By type, of those that are served here.
+        self.in_force: dict[str, InForce] = {}
+        self._apply(Settings({}))
+        # A thread of its own: a look at the settings may wait for a connection, and a beat must not.
+        self.loop = Loop("settings", self.tick, every=_TICK, first=_TICK)
+
+    def tick(self) -> None:
+        """Report how runs end if some fail; read the settings now and then, or when there is news."""
+        self._ticks += 1
+        generation = self.store.generation
+        replaced = self._generation not in (None, generation)
+        is_minute = replaced or self._ticks % _REFRESHED == 0
+        if is_minute or self._noticed != self._read or not self.announced:
+            self.refresh()
+        if is_minute:
+            for call in self.each_minute:
+                call()
+        self._generation = generation
+        # The first time at once: nobody may have looked for long.
+        if self._ticks % _SAMPLED == 1:
+            self.store.take_sample(_SAMPLE_AGE)
+        if self.breaker_counts.report(self._settings, self.admission.switches):
+            self.refresh()
+
+    def refresh(self) -> None:
+        noticed, admission = self._noticed, self.admission
+        self._apply(settings.read(self.store.settings()))
+        if admission.apply(self._settings, self.store.switches()):
+            self._adoptions = _ADOPTIONS
+            self.on_switch()
+        if admission.shares and self.handlers:
+            admission.learn(self.store.types())
+        if admission.restricted and self._adoptions:
+            # More than once: a claim may be under way that did not know of the limit.
+            self.store.adopt(admission.restricted)
+        self._adoptions = max(0, self._adoptions - 1)
+        self._read = noticed
+
+    def notice(self, revision: int) -> None:
+        """A look shows how often anything was set or switched: if that is news, it is read at once."""
+        self._noticed = revision
+        if revision != self._read:
+            self.loop.wake()
+
+    def policy(self, job_type: str) -> Policy:
+        """What follows from a failure; for types without a handler here, what the catalogue says."""
+        known = self.in_force.get(job_type)
+        if known is not None:
+            return known.policy
+        return policy_of(job_type, self.store.types().get(job_type), self._settings)
+
+    def _apply(self, now: Settings) -> None:
+        self._settings = now
+        self.on_read(now)
+        for name, handler in self.handlers.items():
+            info = handler.info()
+            policy = policy_of(name, info, now, handler.policy.rules)
+            self.in_force[name] = InForce(policy, now.of_type(name, info.options).run.timeout)
+
+
+def policy_of(job_type: str, known: TypeInfo | None, now: Settings, rules: Rules | None = None) -> Policy:
+    """What follows from a failure of a type, by its code's options and what operators have set.
+
+    Rules are about exceptions and are not in the catalogue: only a process with the handler meets those.
+    """
+    found = now.of_type(job_type, {} if known is None else known.options)
+    return Policy(retry=found.run.retry, rules={} if rules is None else rules, max_age=found.max_age)

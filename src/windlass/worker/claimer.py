@@ -53,7 +53,7 @@ class Claimer:
     admission: Admission
     runner: Runner
     settler: Settler
-    # Which payloads it can read, see other_releases.py.
+    # Which payloads it can read, see OtherReleases.
     reader: str
 
     def __post_init__(self) -> None:
@@ -296,10 +296,7 @@ class Claimer:
 
 
 class _Doubt:
-    """Whether there may be leases in our name that we never learned of, and when to look for them.
-
-    A claim whose answer was lost may be written long after.
-    """
+    """When to look for leases in our name that we do not know: a lost claim may be written long after."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

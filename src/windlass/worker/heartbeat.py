@@ -80,10 +80,7 @@ class Heartbeat:
             self._keep_all = True
 
     def _rejoin(self) -> None:
-        """The fleet does not know this worker: its jobs are others' by now, or not in this file at all.
-
-        Start over under a new id.
-        """
+        """Start over under a new id: the fleet does not know this worker, and its jobs are others' by now."""
         old = self._membership.take_new_id()
         replaced = self._membership.left_behind(old, self._store.generation)
         why = "the store's file was replaced" if replaced else "the fleet took this worker for dead"

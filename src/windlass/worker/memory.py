@@ -50,11 +50,7 @@ class MemoryBudget:
 
     @property
     def spare(self) -> int:
-        """What no job has and is not reserved.
-
-        What the type that it is reserved for has already is not reserved once more: its next job fits when
-        that ends.
-        """
+        """What no job has and is not reserved; what the reservation's own type has counts as part of that."""
         with self._lock:
             taken = self._taken.total()
             others = taken - self._taken[self.reserved_for]
@@ -105,10 +101,7 @@ class MemoryReservation:
         self._lowest = min(self._lowest, *priorities, math.inf)
 
     def asked(self, types: Container[str], leases: Iterable[Lease]) -> bool:
-        """Jobs of these types were asked for: the one with a reservation has used it, or does not need it.
-
-        True if others may have it again.
-        """
+        """These types were asked for, so a reservation of one is over. True if others may have it again."""
         reserved = self._budget.reserved_for
         if reserved not in types:
             return False
@@ -117,10 +110,7 @@ class MemoryReservation:
         return True
 
     def look(self, shut: Callable[[str], bool]) -> bool:
-        """Now and then: see what waits for memory, and reserve it for what should have had it first.
-
-        True if a reservation ended.
-        """
+        """Now and then reserve memory for what should have had it first. True if a reservation ended."""
         now = self._clock.monotonic()
         if now < self._next_look:
             return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
 from importlib.metadata import version
@@ -16,7 +16,7 @@ from windlass.errors import must_be
 from windlass.loop import Loop
 from windlass.observe.ledger import Ledger
 from windlass.registry import SHELL, Handler, Registry, shell_handler
-from windlass.size import told_size
+from windlass.size import size_text
 from windlass.store.fleet import Look, PoolInfo, Vitals, WorkerInfo
 from windlass.store.schedules import digest_of
 from windlass.store.store import Store
@@ -25,18 +25,16 @@ from windlass.upkeep.membership import Membership, Watchman, here, is_gone
 from windlass.upkeep.reaper import Reaper
 from windlass.upkeep.scheduler import Declarer, Scheduler
 from windlass.wakeup import Wakeup
-from windlass.worker.admission import Admission, BreakerCounts
+from windlass.worker.admission import Admission, BreakerCounts, LiveSettings
 from windlass.worker.children.children import Children
-from windlass.worker.children.process_tree import ProcessTags, resident
+from windlass.worker.children.process_tree import process_tags, resident
 from windlass.worker.claimer import Claimer
 from windlass.worker.heartbeat import Heartbeat
-from windlass.worker.live_settings import LiveSettings
 from windlass.worker.memory import SHARE_OF_MACHINE, MemoryBudget, machine_memory
-from windlass.worker.other_releases import OtherReleases
 from windlass.worker.pool import PollTriggers, Pool
 from windlass.worker.run import Env, Run
 from windlass.worker.runner import Runner
-from windlass.worker.settler import Settler
+from windlass.worker.settler import OtherReleases, Settler
 from windlass.worker.shell import Shell
 from windlass.worker.timeouts import Leaks, Timeouts
 from windlass.worker.verifier import Verifier
@@ -76,9 +74,17 @@ class Parts:
         self.breaker_counts = BreakerCounts(store, self.admission.breaker_of, clock=clock)
         self.releases = OtherReleases(env)
         self.triggers = PollTriggers(env, self.pools, self.admission)
-        self.live = self._make_settings()
+        self.live = LiveSettings(
+            store,
+            self.handlers,
+            self.admission,
+            self.breaker_counts,
+            ledger.follow,
+            on_switch=self.triggers.switch,
+            each_minute=(self.releases.report, self.publish),
+        )
         self.settler = Settler(env, self.admission, self.breaker_counts, self.releases, self.triggers)
-        self.guard, tags = Guard(), ProcessTags(config.tag)
+        self.guard, tags = Guard(), process_tags(config.tag)
         self.shell = Shell(tags, self.guard, clock)
         self.children = Children(env, tags, self.guard)
         self.liveness = Liveness(env, self.guard, watched)
@@ -95,7 +101,8 @@ class Parts:
         self.reaper = self._make_reaper()
         self.pruner = Pruner(store, self.ticks.note, clock=clock, ledger=ledger)
         self.verifier = Verifier(store, self.handlers, self.runner.coroutines, ring, ledger)
-        self.heartbeat = self._make_heartbeat()
+        about = (self.releases.reader, self._info, self._vitals)
+        self.heartbeat = Heartbeat(env, self.runner, self.admission, *about, self._saw)
 
     @property
     def loops(self) -> tuple[Loop, ...]:
@@ -123,17 +130,6 @@ class Parts:
     def needs_loop(self) -> bool:
         return self.verifier.needs_loop or any(each.kind == "loop" for each in self.handlers.values())
 
-    def _make_settings(self) -> LiveSettings:
-        return LiveSettings(
-            self.env.store,
-            self.handlers,
-            self.admission,
-            self.breaker_counts,
-            on_read=[self.ledger.follow],
-            on_switch=self.triggers.switch,
-            each_minute=[self.releases.log, self.publish],
-        )
-
     def _make_reaper(self) -> Reaper:
         return Reaper(
             self.env.store,
@@ -144,10 +140,6 @@ class Parts:
             ticked=self.ticks.note,
             ledger=self.ledger,
         )
-
-    def _make_heartbeat(self) -> Heartbeat:
-        about = (self.releases.reader, self._info, self._vitals)
-        return Heartbeat(self.env, self.runner, self.admission, *about, self._saw)
 
     def publish(self) -> None:
         """Tell the store which types and schedules this release has, and that it is live."""
@@ -226,9 +218,10 @@ def make_pools(handlers: dict[str, Handler], config: WorkerConfig) -> list[Pool]
     by_pool: dict[str, dict[str, int]] = {}
     for name, handler in handlers.items():
         by_pool.setdefault(_pool_of(handler, config), {})[name] = handler.version
-    budget = _budget(handlers, config)
+    memory = {name: each.memory for name, each in handlers.items() if each.memory is not None}
+    budget = _budget(memory, config)
     return [
-        Pool(name, types, slots[name], budget=budget, memory=_memory(handlers, types))
+        Pool(name, types, slots[name], budget, {each: memory[each] for each in types if each in memory})
         for name, types in by_pool.items()
     ]
 
@@ -245,24 +238,20 @@ def _named(pool: PoolConfig) -> str:
     return _NAMED + pool.name
 
 
-def _budget(handlers: dict[str, Handler], config: WorkerConfig) -> MemoryBudget | None:
+def _budget(memory: Mapping[str, int], config: WorkerConfig) -> MemoryBudget | None:
     """What types with a `memory` share; one that could never fit is refused: its jobs would wait for ever."""
     machine = machine_memory()
     size = config.memory or (int(machine * SHARE_OF_MACHINE) if machine else None)
     if size is None:
         return None
-    for handler in handlers.values():
-        if handler.memory is not None and handler.memory > size:
+    for name, needed in memory.items():
+        if needed > size:
             allowed = (
-                f"at most the worker's memory budget of {told_size(size)}; raise it with --memory, "
+                f"at most the worker's memory budget of {size_text(size)}; raise it with --memory, "
                 "or choose the types that this worker serves with --types"
             )
-            raise must_be(f"memory of type {handler.name}", told_size(handler.memory), allowed)
+            raise must_be(f"memory of type {name}", size_text(needed), allowed)
     return MemoryBudget(size)
-
-
-def _memory(handlers: dict[str, Handler], types: dict[str, int]) -> dict[str, int]:
-    return {name: memory for name in types if (memory := handlers[name].memory) is not None}
 
 
 _POOLS = {"loop": "loop", "process": "processes"}

@@ -11,6 +11,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from windlass.worker.admission import Admission
 from windlass.worker.memory import MemoryBudget
@@ -44,8 +45,16 @@ class Trigger:
     due_at = math.inf
 
 
+@dataclass(eq=False)
 class Pool:
     """A set of types with its slots. A slot is taken from a run's start until its work has really ended."""
+
+    name: str
+    types: dict[str, int]
+    slots: int
+    # What jobs may take together, and which types declare what they need of it.
+    budget: MemoryBudget | None = None
+    memory: Mapping[str, int] = field(default_factory=dict)
 
     # Slots; of those, of runs that are settled while their work goes on; and how many are claimed ahead.
     _taken = held = _ahead = 0
@@ -56,23 +65,9 @@ class Pool:
     limits_at = 0.0
     held_back = False
 
-    def __init__(
-        self,
-        name: str,
-        types: dict[str, int],
-        slots: int,
-        *,
-        budget: MemoryBudget | None = None,
-        memory: Mapping[str, int] | None = None,
-    ) -> None:
-        """`memory` tells which types declare what they need; together they stay within the budget."""
-        self.name = name
-        self.types = types
-        self.slots = slots
-        self.budget = budget
-        self.memory = memory or {}
+    def __post_init__(self) -> None:
         # Only a pool whose types declare their memory is ever blocked by others.
-        self.shares_memory = budget is not None and bool(memory)
+        self.shares_memory = self.budget is not None and bool(self.memory)
         self.prefetch = Prefetch()
         self._lock = threading.Lock()
         # Claimed and not started.
@@ -235,10 +230,7 @@ class Prefetch:
         average.seen = now
 
     def miss(self, now: float) -> None:
-        """Jobs that were claimed ahead have waited in vain: slots come free more slowly than runs are long.
-
-        A child that must be started first, or one long run among many short ones, is in no average.
-        """
+        """Jobs claimed ahead have waited in vain: a child that must be started is in no average."""
         if now - self._missed >= _MISS_SECONDS:
             self._share = max(_SMALLEST_SHARE, self._believed(now) / 2)
             self._missed = now

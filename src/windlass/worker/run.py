@@ -1,4 +1,4 @@
-"""A run: one lease in this worker's hands, from claim to settle, and what its handler returned."""
+"""A run: one lease in this worker's hands, from claim to settle, and what its handler returns or asks for."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import math
 import random
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
-from windlass.context import Notice
-from windlass.errors import FatalError
-from windlass.job import MAX_RESULT, SUSPECT_AFTER, Keep, Lease, NewJob, Output
+from windlass.context import Backend, Notice, OnceStep
+from windlass.errors import FatalError, Refused
+from windlass.job import MAX_PROGRESS_MESSAGE, MAX_RESULT, SUSPECT_AFTER, Keep, Lease, NewJob, Output
+from windlass.observe import tracing
 from windlass.outcome import (
     Done,
     Interrupted,
@@ -29,7 +31,8 @@ from windlass.outcome import (
 from windlass.payload.schema import dumped
 from windlass.policy import is_sampled
 from windlass.store.engine import Settlement
-from windlass.store.running import Said
+from windlass.store.running import Said, Transacting
+from windlass.worker.children.messages import Completion
 
 if TYPE_CHECKING:
     from windlass.clock import Clock
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from windlass.upkeep.membership import Membership
     from windlass.wakeup import Wakeup
     from windlass.worker.pool import Pool
+    from windlass.worker.timeouts import Deadlines
 
 # What a run that was asked to stop may end as.
 End = TimedOut | Interrupted | Stopped
@@ -70,10 +74,7 @@ class Carrier(Protocol):
     """What carries a run out: a thread, the loop, a command."""
 
     def halt(self, run: Run) -> bool:
-        """Make the work end as soon as it can; any thread may ask, also when it has ended by itself.
-
-        False if that cannot be done just now: ask again in a moment.
-        """
+        """Make the work end, if it has not; from any thread. False if that must be asked again soon."""
 
 
 class Run:
@@ -296,3 +297,79 @@ def _check_storable(value: object, path: str) -> None:
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
             _check_storable(item, f"{path}[{index}]")
+
+
+@dataclass(eq=False)
+class ContextBackend(Backend):
+    """Between one run's context and the store."""
+
+    run: Run
+    env: Env
+    deadlines: Deadlines
+    _said = Said(0)
+
+    def lend(self) -> tuple[Transacting, timedelta]:
+        left = max(0.001, self.run.ends - self.env.clock.monotonic())
+        return self.env.store.handlers(), timedelta(seconds=left)
+
+    def completion(self) -> Settlement:
+        self.run.completing = True
+        return settlement(self.run, self.run.result, self.env.clock.monotonic(), self.env.app)
+
+    def committed(self) -> None:
+        self.run.completed = True
+
+    def undone(self) -> None:
+        self.run.completing = False
+
+    def keep_result(self, value: Any) -> None:
+        self.keep(kept(value, self.run.handler.result))
+
+    def keep(self, result: Returned) -> None:
+        """The same for what is JSON already, or cannot be."""
+        self._check_open("set_result")
+        self.run.result = Done(result.value, missing=result.missing)
+
+    def enqueue(self, drafts: tuple[NewJob, ...]) -> None:
+        self._check_open("enqueue")
+        self.run.enqueues += tracing.carrying(drafts)
+
+    def progress(self, done: int | None, total: int | None, message: str | None) -> None:
+        # Written with the worker's next look, once a second.
+        before = self._said
+        if done is None:
+            done, total = before.done, before.total
+        message = before.message if message is None else clean(message, MAX_PROGRESS_MESSAGE)
+        self.run.progress = self._said = Said(done, total, message or None)
+
+    def extend(self, seconds: float) -> tuple[float, datetime] | None:
+        ends = self.env.clock.monotonic() + seconds
+        if not self.run.extend(ends):
+            return None
+        self.deadlines.watch(ends)
+        return ends, self.run.store_time(ends)
+
+    def once(self, key: str, step: OnceStep) -> str:
+        lease, store = self.run.lease, self.env.store
+        if step == "begin":
+            return store.begin_once(lease, key).value
+        write = store.end_once if step == "end" else store.undo_once
+        write(lease, key)
+        return step
+
+    # --- for a child, which has connections of its own ---
+
+    def lend_address(self) -> tuple[str, timedelta]:
+        """Where the store is, which is told to nobody else, and how long the transaction may take."""
+        return self.env.store.shared_address(), self.lend()[1]
+
+    def tell_completion(self) -> Completion:
+        found = self.completion()
+        done = found.outcome if isinstance(found.outcome, Done) else Done()
+        lease = msgspec.json.encode(found.lease)
+        return Completion(lease, done, found.ran, found.enqueues, found.check_in, found.app)
+
+    def _check_open(self, verb: str) -> None:
+        if self.run.completed:
+            # It would be lost without a word.
+            raise Refused(f"the job is completed; ctx.{verb}() belongs into the block of ctx.transaction()")

@@ -39,13 +39,12 @@ from windlass.outcome import (
     is_overdue,
 )
 from windlass.store.flow import Restriction
+from windlass.worker.admission import LiveSettings
 from windlass.worker.children.child import ChildFailed, ChildRun
 from windlass.worker.children.children import Children
-from windlass.worker.context_backend import ContextBackend
 from windlass.worker.coroutines import Coroutines
-from windlass.worker.live_settings import LiveSettings
 from windlass.worker.pool import PollTriggers, Pool
-from windlass.worker.run import Env, Run, returned, settlement
+from windlass.worker.run import ContextBackend, Env, Run, returned, settlement
 from windlass.worker.settler import Settler
 from windlass.worker.shell import Shell
 from windlass.worker.threads import Threads
@@ -246,10 +245,7 @@ class Runner:
     # --- decide and settle ---
 
     def finish(self, run: Run, result: Result, *, held: bool = False) -> bool:
-        """Decide what a result amounts to and have it written; False if that was done before.
-
-        `held`: the work goes on all the same.
-        """
+        """Decide what a result amounts to and have it written; False if done before. `held`: work goes on."""
         ended = run.close(result)
         if ended is None:
             return False

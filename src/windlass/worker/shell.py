@@ -8,7 +8,7 @@ import selectors
 import signal
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self
@@ -20,8 +20,9 @@ from windlass.errors import FatalError
 from windlass.job import MAX_RESULT, Job, Output
 from windlass.outcome import Raised, Result, Returned, clean_end
 from windlass.worker.children import process_tree
-from windlass.worker.children.process_tree import TAG, ProcessTags, kill_group
+from windlass.worker.children.process_tree import kill_group
 from windlass.worker.run import Run
+from windlass.worker.watch import TAG, end_tagged
 from windlass.worker.watchdog import Guard
 
 _KEPT_IN_RESULT = 16_384
@@ -43,7 +44,7 @@ class NoSuchFolder(FatalError):
 class Shell:
     """Runs commands, each in a process group of its own that dies with it, and with this worker."""
 
-    def __init__(self, tags: ProcessTags, guard: Guard, clock: Clock) -> None:
+    def __init__(self, tags: Iterator[str], guard: Guard, clock: Clock) -> None:
         self._clock = clock
         self._process = os.getpid()
         self._tags = tags
@@ -57,7 +58,7 @@ class Shell:
             return Raised(NoSuchFolder(f"no such folder to run the command in: {folder}"))
         words = payload["command"]
         argv = ["/bin/sh", "-c", words] if isinstance(words, str) else list(words)
-        tag = self._tags.next()
+        tag = next(self._tags)
         environment = _environment(run.lease.job, payload.get("env")) | {TAG: tag}
         command = Command(argv, folder, environment, tag, self._guard, self._clock)
         self._running.add(command)
@@ -197,7 +198,7 @@ class Command:
             self._group = None
         if self._halted is not None:
             # What left the group shall stop too; a command that ended by itself may leave a daemon behind.
-            process_tree.end_tagged(self.tag, but=group)
+            end_tagged(self.tag, but=group)
         self.guard.remove(group)
 
 

@@ -10,6 +10,7 @@ import secrets
 import signal
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -19,11 +20,10 @@ import msgspec
 
 from windlass.clock import Clock
 from windlass.loop import Loop, pause_after
-from windlass.worker.children import process_tree
 from windlass.worker.children.process_tree import die_with_parent
 from windlass.worker.health import Health, expose
 from windlass.worker.shell import told_end
-from windlass.worker.watch import Box, Hang, Watch, kill, new_box
+from windlass.worker.watch import Box, Hang, Watch, end_tagged, kill, new_box
 from windlass.worker.watchdog import tell_hang
 
 log = logging.getLogger("windlass.supervisor")
@@ -41,6 +41,10 @@ _STALE_SECONDS = 10.0
 _MARGIN_SECONDS = 5.0
 _TELL_SECONDS = 5.0
 _CHUNK = 65_536
+# Which files are watched, how often, and in which folders not.
+_SUFFIXES = (".py", ".toml")
+_FILES_SECONDS = 0.5
+_OTHERS = frozenset({"node_modules", "__pycache__", "site-packages"})
 
 
 class Death(NamedTuple):
@@ -84,6 +88,7 @@ class Calls(NamedTuple):
     changed: Callable[[], str | None] | None = None
 
 
+@dataclass(eq=False)
 class Supervisor:
     """Starts `count` workers by the same command line and keeps them running until it is asked to stop.
 
@@ -92,47 +97,41 @@ class Supervisor:
     must be replaced as well, the old one is stopped, with the usual grace for its jobs.
     """
 
+    launch: Launch
+    count: int
+    calls: Calls
+    _: KW_ONLY
+    exit_after: float
+    # A worker that does not answer for so many seconds is killed.
+    hang_limit: float | None = None
+    # This process does nothing else: every child is ours to reap, and hopeless workers are given up on.
+    alone: bool = True
+    adopted: Adopted | None = None
+    clock: Clock
+
     begun = True
     restarts = 0
     _asked = False
-    _kill_at: float | None = None
     _young_deaths = _code = 0
 
-    def __init__(
-        self,
-        launch: Launch,
-        count: int,
-        calls: Calls,
-        *,
-        exit_after: float,
-        hang_limit: float | None = None,
-        alone: bool = True,
-        adopted: Adopted | None = None,
-        clock: Clock,
-    ) -> None:
-        """A worker that does not answer for `hang_limit` seconds is killed.
-
-        `alone`: this process does nothing else, so every child of it is ours to reap, and it gives up on
-        workers that are hopeless.
-        """
-        self._launch = launch._replace(environment=launch.environment or os.environ.copy())
-        self._calls = calls
-        self._alone = alone
-        self._places = [_Place(number) for number in range(1, count + 1)]
+    def __post_init__(self) -> None:
+        self._kill_at: float | None = None
+        environment = self.launch.environment or os.environ.copy()
+        self._launch = self.launch._replace(environment=environment)
+        self._places = [_Place(number) for number in range(1, self.count + 1)]
         # By the number of their place: those that shall take over, and those that were taken over from.
         self._heirs: dict[int, _Place] = {}
         self._leaving: dict[int, _Place] = {}
-        self._exit_after = exit_after
-        self._hang_limit = hang_limit
-        self._clock = clock
-        if adopted is not None:
-            self._places[0].adopt(adopted, clock.monotonic(), hang_limit)
+        if self.adopted is not None:
+            self._places[0].adopt(self.adopted, self.clock.monotonic(), self.hang_limit)
         # As in Worker: a signal's handler may put to it.
         self._bell: SimpleQueue[None] = SimpleQueue()
 
     def run(self) -> int:
         """Keep the workers running; the exit code, when all of them are gone."""
-        while not self._over():
+        while any(place.pid is not None for place in self._everyone()) or not (
+            self._asked or all(place.done for place in self._places)
+        ):
             self.look()
             with contextlib.suppress(Empty):
                 self._bell.get(timeout=_LOOK_SECONDS)
@@ -152,7 +151,7 @@ class Supervisor:
 
     @property
     def well(self) -> bool:
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         return all(place.health(now).ok for place in self._places)
 
     def released(self) -> Adopted | None:
@@ -162,7 +161,7 @@ class Supervisor:
 
     def health(self) -> tuple[bool, Any]:
         """Whether every worker is well, and how each one is; those that were replaced need not be."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         places = [place for place in self._places if not place.done]
         ok = bool(places) and all(place.health(now).ok for place in places)
         return ok, {"ok": ok, "restarts": self.restarts, "workers": self.told()}
@@ -172,22 +171,17 @@ class Supervisor:
 
     def told(self) -> list[Health]:
         """How each worker is; those that were taken over from come last."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         places = (*self._places, *self._leaving.values())
         return [place.health(now) for place in places if not place.done]
 
     def _everyone(self) -> list[_Place]:
         return [*self._places, *self._heirs.values(), *self._leaving.values()]
 
-    def _over(self) -> bool:
-        return all(place.pid is None for place in self._everyone()) and (
-            self._asked or all(place.done for place in self._places)
-        )
-
     def look(self) -> None:
         """See who has ended and what the others say, and do what is due."""
-        now = self._clock.monotonic()
-        for pid, code in _ended([_ANY] if self._alone else [place.pid for place in self._everyone()]):
+        now = self.clock.monotonic()
+        for pid, code in _ended([_ANY] if self.alone else [place.pid for place in self._everyone()]):
             for place in self._everyone():
                 if place.pid == pid:
                     self._ended(place, code, now)
@@ -201,7 +195,7 @@ class Supervisor:
             self._see_them_off(now)
             return
         self._replace(now)
-        changed = self._calls.changed
+        changed = self.calls.changed
         if changed is not None and (path := changed()) is not None:
             self._start_anew(path)
 
@@ -211,7 +205,7 @@ class Supervisor:
         if pid is not None and place.watch is not None and (found := place.watch.check(now)) is not None:
             hung = found.event == "hung"
             tell_hang(found, {"pid": pid, "place": place.number}, killed=hung)
-            self._calls.silent(found)
+            self.calls.silent(found)
             if hung:
                 place.killed = True
                 kill(pid)
@@ -230,7 +224,7 @@ class Supervisor:
             if not place.told.draining and now >= place.tell_at:
                 place.tell_at = now + _TELL_SECONDS
                 successor = self._places[place.number - 1].pid
-                self._calls.drain(place.told.worker, f"process {successor} has taken over")
+                self.calls.drain(place.told.worker, f"process {successor} has taken over")
             if now >= place.kill_at:
                 place.kill_at = math.inf
                 place.signal(signal.SIGKILL)
@@ -243,7 +237,7 @@ class Supervisor:
                 "worker.replacing", extra={"pid": place.pid, "place": place.number, "why": place.restart}
             )
         elif old.kill_at == math.inf:
-            old.kill_at = now + self._exit_after + _MARGIN_SECONDS
+            old.kill_at = now + self.exit_after + _MARGIN_SECONDS
             old.signal(signal.SIGTERM)
 
     def _succeed(self, index: int, heir: _Place) -> None:
@@ -255,7 +249,7 @@ class Supervisor:
 
     def _start(self, place: _Place, now: float) -> None:
         try:
-            place.start(self._launch, now, self._hang_limit)
+            place.start(self._launch, now, self.hang_limit)
         except OSError as error:
             # The machine has no room for another process just now; those that run go on.
             place.failures += 1
@@ -273,8 +267,8 @@ class Supervisor:
         worked = True
         if code != 0:
             # What it left running ends first: then its jobs may run elsewhere.
-            process_tree.end_tagged(place.tag)
-            worked = self._calls.died(Death(pid, place.number, code, killed_here=place.killed))
+            end_tagged(place.tag)
+            worked = self.calls.died(Death(pid, place.number, code, killed_here=place.killed))
         if self._leaving.get(place.number) is place:
             del self._leaving[place.number]
             log.info("worker.ended", extra=fields)
@@ -307,9 +301,9 @@ class Supervisor:
         self._young_deaths = self._young_deaths + 1 if young and hopeless and heir is None else 0
         # A file that changed while it failed to begin may have mended it already.
         anew, place.anew = place.anew, False
-        hopeful = anew or heir is place or not self._alone
+        hopeful = anew or heir is place or not self.alone
         if not hopeful and (code == WRONG_COMMAND_LINE or self._young_deaths >= MOST_YOUNG_DEATHS):
-            if self._calls.changed is not None:
+            if self.calls.changed is not None:
                 place.start_at = math.inf
                 log.warning("supervisor.waits_for_change", extra=fields)
                 return
@@ -325,7 +319,7 @@ class Supervisor:
 
     def _see_them_off(self, now: float) -> None:
         if self._kill_at is None:
-            self._kill_at = now + self._exit_after + _MARGIN_SECONDS
+            self._kill_at = now + self.exit_after + _MARGIN_SECONDS
             for place in self._everyone():
                 place.signal(signal.SIGTERM)
         elif now >= self._kill_at:
@@ -459,6 +453,41 @@ def _ended(only: Iterable[int | None]) -> Iterator[tuple[int, int]]:
 
 
 _ANY = -1
+
+
+class Changes:
+    """For `--watch`: looks at the times of the application's files below a folder, twice a second."""
+
+    def __init__(self, folder: Path, monotonic: Callable[[], float]) -> None:
+        self._folder = folder
+        self._monotonic = monotonic
+        self._looked = monotonic()
+        self._seen = dict(_files(str(folder)))
+
+    def __call__(self) -> str | None:
+        """A file that is new, gone or changed since the last look; None if there is none."""
+        now = self._monotonic()
+        if now - self._looked < _FILES_SECONDS:
+            return None
+        self._looked = now
+        before, self._seen = self._seen, dict(_files(str(self._folder)))
+        return next((path for path, _ in sorted(before.items() ^ self._seen.items())), None)
+
+
+def _files(folder: str) -> Iterator[tuple[str, int]]:
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:
+        return
+    for entry in entries:
+        try:
+            if entry.is_dir(follow_symlinks=False):
+                if not entry.name.startswith(".") and entry.name not in _OTHERS:
+                    yield from _files(entry.path)
+            elif entry.name.endswith(_SUFFIXES):
+                yield entry.path, entry.stat().st_mtime_ns
+        except OSError:
+            continue
 
 
 # The supervisor's process, the tag that it ends this worker's processes by, and where reports go.

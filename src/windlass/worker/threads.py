@@ -92,10 +92,7 @@ class _Hand:
         self.carried: Run | None = None
 
     def halt(self, run: Run) -> bool:
-        """Throw `Stopping` into the job, once; not into a command, whose own carrier ends it.
-
-        False if the thread is where an exception would leave a lock taken behind it.
-        """
+        """Throw `Stopping` into the job, once, not into a command; False where a lock would stay taken."""
         with self._lock:
             if self._run is not run or run.handler.kind != "thread" or run.in_child:
                 return True
@@ -106,7 +103,9 @@ class _Hand:
             # While we looked at its frames, it may have gone on.
             if _position(self.thread.ident) == seen:
                 self._thrown = True
-                _throw(self.thread.ident)
+                # It raises `Stopping` at its next step.
+                ident = ctypes.c_ulong(self.thread.ident or 0)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(Stopping))
                 return True
             self._run = run
             return False
@@ -156,11 +155,6 @@ class _Hand:
                 pass
 
 
-def _throw(thread: int | None) -> None:
-    """Let the thread raise `Stopping` at its next step."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread or 0), ctypes.py_object(Stopping))
-
-
 class _Position(NamedTuple):
     """Where a thread is: its innermost frame, and how far that one has come."""
 
@@ -188,12 +182,11 @@ def _may_throw(top: FrameType | None, caller: CodeType) -> bool:
         return False
     if any(_root(each) in _SACRED and _module(each) != _LOG for each in inner):
         return False
-    return not inner or _root(inner[0]) not in _LOCKING or _is_prepared(inner[0])
-
-
-def _is_prepared(frame: FrameType) -> bool:
-    """Whether code that takes locks is where it expects a failure: waiting, or writing a line of the log."""
-    return frame.f_code is _WAIT or (_root(frame) == "logging" and frame.f_code.co_name == "emit")
+    if not inner or _root(inner[0]) not in _LOCKING:
+        return True
+    # Code that takes locks expects a failure where it waits, or writes a line of the log.
+    code = inner[0].f_code
+    return code is _WAIT or (_root(inner[0]) == "logging" and code.co_name == "emit")
 
 
 def _root(frame: FrameType) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -77,28 +78,28 @@ class Deadlines:
             self.watch(now + _NEXT_TRY)
 
 
+@dataclass(eq=False)
 class Timeouts:
     """Ends what is past its time, and what must not go on while this worker may have been declared dead."""
 
-    def __init__(self, env: Env, runner: Runner, leaks: Leaks) -> None:
-        self._runs = env.runs
-        self._membership = env.membership
-        self._clock = env.clock
-        self._runner = runner
-        self._deadlines = runner.deadlines
-        self._leaks = leaks
-        self.loop = Loop("timeouts", self.tick, every=_EVERY, woken=runner.deadlines.woken)
+    env: Env
+    runner: Runner
+    leaks: Leaks
+
+    def __post_init__(self) -> None:
+        self._deadlines = self.runner.deadlines
+        self.loop = Loop("timeouts", self.tick, every=_EVERY, woken=self._deadlines.woken)
 
     def tick(self) -> float:
-        now = self._clock.monotonic()
+        now = self.env.clock.monotonic()
         # Before the runs are read: what begins meanwhile and ends sooner than this must wake us.
         self._deadlines.next_look = soonest = now + _EVERY.total_seconds()
-        unsure = not self._membership.sure()
-        for run in list(self._runs.values()):
+        unsure = not self.env.membership.sure()
+        for run in list(self.env.runs.values()):
             if run.open:
                 soonest = min(soonest, self._check(run, now, unsure=unsure))
-        self._runner.coroutines.check()
-        self._leaks.look()
+        self.runner.coroutines.check()
+        self.leaks.look()
         return max(0.0, min(soonest, self._try_again(now)) - now)
 
     def _try_again(self, now: float) -> float:
@@ -118,7 +119,7 @@ class Timeouts:
         if now >= run.halt_at:
             self._deadlines.break_off(run)
         if now >= run.cut_at:
-            self._runner.cut(run)
+            self.runner.cut(run)
             return math.inf
         return min(run.ends, run.halt_at, run.cut_at)
 

@@ -13,6 +13,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -42,47 +43,37 @@ PATIENCE_SECONDS = 60.0
 _SHARE_ON_LOOP = 0.9
 
 
+@dataclass(eq=False)
 class Verifier:
     """Takes samples that are due, asks the application, and counts what it says."""
 
-    def __init__(
-        self,
-        store: Store,
-        handlers: Mapping[str, Handler],
-        coroutines: Coroutines,
-        ring: Callable[[], Ring],
-        ledger: Ledger,
-        *,
-        patience: float = PATIENCE_SECONDS,
-    ) -> None:
-        self._store = store
-        self._handlers = {name: handler for name, handler in handlers.items() if handler.verify is not None}
-        self._next = tuple(self._handlers)
-        self._coroutines = coroutines
-        self._ring = ring
-        self._ledger = ledger
-        self.patience = patience
+    store: Store
+    handlers: Mapping[str, Handler]
+    coroutines: Coroutines
+    ring: Callable[[], Ring]
+    ledger: Ledger
+    patience: float = PATIENCE_SECONDS
+
+    def __post_init__(self) -> None:
+        self._checks = {name: each.verify for name, each in self.handlers.items() if each.verify is not None}
+        self._next = tuple(self._checks)
         # Checks that have not ended in time, by type.
         self._hung: dict[str, _Asked] = {}
         self.loop = Loop("verifier", self.tick, every=_EVERY, jitter=_JITTER)
 
     @property
     def wanted(self) -> bool:
-        return bool(self._handlers)
+        return bool(self._checks)
 
     @property
     def needs_loop(self) -> bool:
-        checks = [handler.verify for handler in self._handlers.values()]
-        return any(each is not None and inspect.iscoroutinefunction(each.function) for each in checks)
+        return any(inspect.iscoroutinefunction(each.function) for each in self._checks.values())
 
     def tick(self) -> float | None:
-        """Make one check; at once again if there may be more.
-
-        One at a time: what waits behind a slow check here would be taken by another worker meanwhile.
-        """
+        """Make one check, at once again if there may be more: others may take what waits meanwhile."""
         self._hung = {name: asked for name, asked in self._hung.items() if asked.is_alive()}
         open_types = tuple(name for name in self._next if name not in self._hung)
-        checks = self._store.take_checks(open_types, limit=1, again=_TAKEN_FOR) if open_types else []
+        checks = self.store.take_checks(open_types, limit=1, again=_TAKEN_FOR) if open_types else []
         for check in checks:
             # The next time it is the others' turn first, however much there is to check of this type.
             behind = self._next.index(check.type) + 1
@@ -91,18 +82,18 @@ class Verifier:
         return 0.0 if checks else None
 
     def _check(self, check: Check) -> None:
-        job = self._store.get(check.job_id, caller=None)
+        job = self.store.get(check.job_id, caller=None)
         if job is None or check.takes > _MOST_TAKES:
             # Its record is gone, or too many workers died of it.
             self._end(check, job, Verdict.UNKNOWN)
             return
         # On the loop that the jobs share, whose clients and connections it may use.
-        wait = lambda coroutine: self._coroutines.wait(coroutine, _SHARE_ON_LOOP * self.patience)  # noqa: E731
-        asked = _Asked(lambda: ask(self._handlers[check.type], job, self._ring, wait))
+        wait = lambda coroutine: self.coroutines.wait(coroutine, _SHARE_ON_LOOP * self.patience)  # noqa: E731
+        asked = _Asked(lambda: ask(self.handlers[check.type], job, self.ring, wait))
         asked.join(self.patience)
         if asked.is_alive():
             self._hung[check.type] = asked
-            self._ledger.count_each([check.type], names.CHECKS_HUNG)
+            self.ledger.count_each([check.type], names.CHECKS_HUNG)
             frame = sys._current_frames().get(asked.ident or 0)  # noqa: SLF001 - the only way to see it
             stack = "".join(traceback.format_stack(frame)) if frame else ""
             log.warning("check.hung", extra=named(job) | {"seconds": self.patience, "stack": stack})
@@ -118,11 +109,11 @@ class Verifier:
         if check.takes >= _MOST_TAKES:
             self._end(check, job, Verdict.UNKNOWN)
         else:
-            self._store.put_off_check(check, _AFTER_ERROR)
+            self.store.put_off_check(check, _AFTER_ERROR)
 
     def _end(self, check: Check, job: Job | None, verdict: Verdict) -> None:
         fields = {"job": check.job_id, "type": check.type} if job is None else named(job)
-        if self._store.end_check(check, verdict) and verdict is not Verdict.MATCHED:
+        if self.store.end_check(check, verdict) and verdict is not Verdict.MATCHED:
             mismatched = verdict is Verdict.MISMATCHED
             log.warning("check.mismatched" if mismatched else "check.given_up", extra=fields)
 
@@ -130,11 +121,12 @@ class Verifier:
 class _Asked(threading.Thread):
     """One question to the application, on a thread that keeps nobody waiting or alive."""
 
+    matched = False
+    error: BaseException | None = None
+
     def __init__(self, question: Callable[[], bool]) -> None:
         super().__init__(name="windlass-check", daemon=True)
         self._question = question
-        self.matched = False
-        self.error: BaseException | None = None
         self.start()
 
     def run(self) -> None:

@@ -24,6 +24,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+# What processes of a worker inherit in their environment, so that they are known again wherever they went.
+TAG = "WINDLASS_CHILD"
 # Ignored by default, and hardly used by anyone: one that comes too late or too early does no harm.
 DUMP = signal.SIGURG
 # Process 1 of a container cannot be killed from inside it, but it runs the handlers that it has set.
@@ -65,10 +67,7 @@ class Job(NamedTuple):
 
 
 class Box:
-    """Memory that a worker shares with its watcher, readable whatever the worker does.
-
-    The worker notes which jobs run on which threads; behind the notes comes the dump of its stacks.
-    """
+    """Memory that a worker shares with its watcher: which jobs run on which threads, then the stacks."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -424,15 +423,21 @@ class _Guarding:
     def _end_the_rest(self) -> None:
         for group in self._groups:
             _signal(os.killpg, group)
-        tags = {f"WINDLASS_CHILD={tag}".encode() for tag in self._groups.values()}
-        for _ in range(50):
-            seen = os.listdir("/proc") if tags and os.path.isdir("/proc") else []  # noqa: PTH112, PTH208
-            left = [int(name) for name in seen if name.isdigit() and _carries(name, tags)]
-            for number in left:
-                _signal(os.kill, number)
-            if not left:
-                break
-            time.sleep(0.02)
+        end_tagged(*self._groups.values())
+
+
+def end_tagged(*tags: str, but: int = 0) -> None:
+    """Kill every process that carries one of these tags, or one that begins with it and a dot."""
+    words = [b"\0%s=%s%s" % (TAG.encode(), tag.encode(), end) for tag in tags for end in (b"\0", b".")]
+    others = {str(but), str(os.getpid())}
+    for _ in range(50):
+        seen = os.listdir("/proc") if tags and os.path.isdir("/proc") else []  # noqa: PTH112, PTH208
+        left = [int(name) for name in seen if name.isdigit() and name not in others and _carries(name, words)]
+        for number in left:
+            _signal(os.kill, number)
+        if not left:
+            break
+        time.sleep(0.01)
 
 
 def _signal(how: Callable[[int, int], None], number: int) -> None:
@@ -440,12 +445,14 @@ def _signal(how: Callable[[int, int], None], number: int) -> None:
         how(number, signal.SIGKILL)
 
 
-def _carries(pid: str, tags: set[bytes]) -> bool:
+def _carries(pid: str, words: list[bytes]) -> bool:
+    """Whether its environment has one of them; one that has ended has none."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 - runs without the package
-            return any(word in tags for word in file.read().split(b"\0"))
+            environment = b"\0%s\0" % file.read()
     except OSError:
         return False
+    return any(word in environment for word in words)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -70,10 +71,7 @@ class Guard:
                 self._say(f"-{group}\n")
 
     def watch(self, box: int, signals: int, words: Mapping[str, object]) -> None:
-        """From now on the guard expects a tick each second; `words` say what to do when none comes.
-
-        It is given two descriptors: the box, and where signals are noted (-1: nowhere).
-        """
+        """Have the guard expect a tick each second; `words` say what to do when none comes."""
         if self._owner == os.getpid():
             told = json.dumps({**words, "box": box, "signals": signals, "witness": _WITNESS})
             with self._lock:
@@ -179,15 +177,17 @@ class Watched(NamedTuple):
 EMBEDDED = Watched()
 
 
+@dataclass(eq=False)
 class Liveness:
     """What a watching process knows of this worker: that it ticks, and which job runs on which thread."""
 
-    def __init__(self, env: Env, guard: Guard, watched: Watched) -> None:
-        self._store = env.store
-        self._clock = env.clock
-        self._limit = env.config.hang_limit if _DEBUGGER not in sys.modules else None
-        self._guard = guard
-        self._watched = watched
+    env: Env
+    guard: Guard
+    watched: Watched
+
+    def __post_init__(self) -> None:
+        watched = self.watched
+        self._limit = self.env.config.hang_limit if _DEBUGGER not in sys.modules else None
         self.box: Box | None = None
         self._ticked = 0.0
         self._hung: tuple[float, float] | None = None
@@ -203,7 +203,7 @@ class Liveness:
             # The system may have no room for a guard just now: the loop tries again.
             with contextlib.suppress(OSError):
                 self._open()
-        if self._watched.box is None:
+        if self.watched.box is None:
             # Else the reports to the supervisor are the ticks.
             self._loop.start()
 
@@ -214,35 +214,35 @@ class Liveness:
 
     @property
     def trouble(self) -> str:
-        if self._hung is None or self._clock.monotonic() - self._hung[0] > _RED_SECONDS:
+        if self._hung is None or self.env.clock.monotonic() - self._hung[0] > _RED_SECONDS:
             return ""
         return f"did not answer for {self._hung[1]:.0f} s: worker.hung in the log tells where"
 
     def tick(self) -> None:
         if self.box is None:
             self._open()
-        self._guard.tick()
+        self.guard.tick()
         self._look_back()
 
     def _open(self) -> None:
-        watched = self._watched
+        watched = self.watched
         box = Box(new_box() if watched.box is None else watched.box)
         if watched.box is None:
             url: str | None = None
             # A store in memory has no second connection.
             with contextlib.suppress(WindlassError):
-                url = self._store.shared_address()
+                url = self.env.store.shared_address()
             kills = watched.expendable
             words = {"limit": self._seconds, "kills": kills, "url": url, "log_json": watched.log_json}
             # Only the main thread may say where signals are noted.
             main = threading.current_thread() is threading.main_thread()
-            self._guard.watch(box.fd, note_signals() if kills and main else -1, words)
+            self.guard.watch(box.fd, note_signals() if kills and main else -1, words)
         box.arm()
-        self.box, self._ticked = box, self._clock.monotonic()
+        self.box, self._ticked = box, self.env.clock.monotonic()
 
     def _look_back(self) -> None:
         """This thread runs again: if the guard asked for stacks meanwhile, tell what it was given."""
-        now = self._clock.monotonic()
+        now = self.env.clock.monotonic()
         gap, self._ticked = now - self._ticked, now
         if gap < self._seconds or self.box is None:
             return
@@ -277,10 +277,7 @@ def tell_hang(found: Hang, fields: Mapping[str, object], *, killed: bool) -> Non
 
 
 class Notes:
-    """Writes findings into the store, in order, and tries again while that is away.
-
-    The reaper of the jobs finds them there: this process, another worker here, or one on another machine.
-    """
+    """Writes findings into the store, where the jobs' reaper finds them; tries again while that is away."""
 
     def __init__(self, store: Callable[[], Store], *, wrote: Callable[[], object] = lambda: None) -> None:
         self._store = store

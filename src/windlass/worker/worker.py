@@ -1,4 +1,4 @@
-"""A worker's life: start, run, drain, stop."""
+"""A worker's life: start, run, drain, and stop within its time, losing nothing."""
 
 from __future__ import annotations
 
@@ -10,22 +10,26 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
+from functools import partial
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Literal, Self
 
+import msgspec
+
 from windlass.clock import Clock, SystemClock
 from windlass.config import WorkerConfig, ring
-from windlass.errors import WindlassError, must_be
-from windlass.job import TypeInfo
+from windlass.errors import StoreError, WindlassError, must_be
+from windlass.job import JobState, TypeInfo, View
+from windlass.outcome import Interrupted
 from windlass.payload import Ring
 from windlass.registry import Handler, Registry
+from windlass.store.jobs import Count
 from windlass.store.store import Store
 from windlass.wakeup import Wakeup
 from windlass.worker.coroutines import Coroutines
 from windlass.worker.health import Health, examine
 from windlass.worker.parts import Parts
-from windlass.worker.shutdown import Ended, Leftovers, Remaining, Shutdown
 from windlass.worker.watchdog import EMBEDDED, Watched
 
 log = logging.getLogger("windlass.worker")
@@ -33,6 +37,17 @@ log = logging.getLogger("windlass.worker")
 _LOOK_SECONDS = 0.1
 # The system may give a signal to any thread, and only the main one runs its handler: it must wake up to see.
 _DEAF_SECONDS = 0.5
+# The time after the grace is shared out: first for jobs that were told to stop, then for writing what came
+# of them; the rest is for leaving.
+_SHARE_TO_END = 0.6
+_SHARE_TO_WRITE = 0.8
+_SHARE_TO_LEAVE = 0.9
+_LEAST_MARGIN = 1.0
+_LEAST_WAIT = 0.1
+_IDLE_LOOK_SECONDS = 0.05
+_CLAIM_SECONDS = 1.0
+# So long is waited for each that only tells what was seen: jobs and their results do not depend on it.
+_TELLING_SECONDS = 1.0
 
 
 class Worker:
@@ -134,10 +149,7 @@ class Worker:
     def run(
         self, beside: Callable[[], None] = lambda: None, may_go: Callable[[], bool] = lambda: True
     ) -> int:
-        """Start, and work until asked to stop; the process's exit code.
-
-        `beside` is called twice a second; `may_go` says whether a worker that has retired may leave yet.
-        """
+        """Work until asked to stop; the exit code. `may_go`: may one that has retired leave yet?"""
         self.start()
         while not (self._asked or (self._over() and may_go())):
             beside()
@@ -155,7 +167,11 @@ class Worker:
         while not (over := self._over()) and not leftovers.done():
             self._pause(_LOOK_SECONDS)
         ended: Ended = "empty" if not over else "signal" if self._asked else "drained"
-        self._prune()
+        try:
+            # Where workers only run until nothing is left, nobody else would ever prune.
+            self.parts.pruner.catch_up(lambda: self._asked)
+        except WindlassError as error:
+            log.warning("worker.unpruned", extra={"error": str(error)})
         self.stop()
         return leftovers.remaining(ended)
 
@@ -206,13 +222,6 @@ class Worker:
     ) -> None:
         self.stop()
 
-    def _prune(self) -> None:
-        """Where workers only run until nothing is left, nobody else would ever prune."""
-        try:
-            self.parts.pruner.catch_up(lambda: self._asked)
-        except WindlassError as error:
-            log.warning("worker.unpruned", extra={"error": str(error)})
-
     def _pause(self, seconds: float) -> None:
         with contextlib.suppress(Empty):
             self._bell.get(timeout=seconds)
@@ -233,6 +242,165 @@ class Worker:
         self._shutdown.drain()
 
 
+class Shutdown:
+    """Drain, wait, interrupt, write, leave: each in its share of the time, also with the store away."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._clock = parts.env.clock
+        config = parts.env.config
+        self._margin = max((config.exit_after - config.grace).total_seconds(), _LEAST_MARGIN)
+        self._longest_grace = max(0.0, config.exit_after.total_seconds() - self._margin)
+        self._over = 0.0
+
+    def drain(self) -> None:
+        if not self._parts.draining:
+            self._parts.draining = True
+            log.info("worker.draining", extra={"worker": self._parts.membership.id})
+        self._parts.claimer.close(_CLAIM_SECONDS)
+
+    def give_up_loop(self) -> None:
+        """Give back the jobs on an event loop that is blocked for good: they cannot go on."""
+        for run in self._parts.runner.coroutines.carried():
+            if run.open:
+                self._parts.runner.deadlines.stop(run, Interrupted(), patience=0.0)
+
+    def end(self, grace: timedelta | None) -> None:
+        """Let what runs finish for `grace` (None: as configured), stop the rest, and write every outcome."""
+        seconds = self._longest_grace if grace is None else grace.total_seconds()
+        margin_begins = self._clock.monotonic() + seconds
+        self._over = margin_begins + _SHARE_TO_LEAVE * self._margin
+        self.drain()
+        if not self._wait_idle(margin_begins):
+            patience = _SHARE_TO_END * self._margin
+            self._interrupt(patience)
+            self._wait_idle(margin_begins + patience + _IDLE_LOOK_SECONDS)
+        # Jobs that finished in time leave the rest of theirs to the writing.
+        write_until = margin_begins + _SHARE_TO_WRITE * self._margin
+        if not self._parts.settler.flush(max(0.0, write_until - self._clock.monotonic())):
+            log.warning("worker.unsettled", extra={"outcomes": len(self._parts.settler.queue)})
+
+    def close(self) -> None:
+        """Stop every part and leave the fleet, as far as the time allows."""
+        parts = self._parts
+        for loop in parts.loops:
+            loop.stop(self.left())
+        for loop in parts.reporting:
+            loop.stop(min(self.left(), _TELLING_SECONDS))
+        parts.runner.threads.close()
+        parts.runner.coroutines.close(self.left())
+        within(self.left(), parts.children.close, "children")
+        parts.guard.close()
+        parts.releases.report(last=True)
+        within(min(self.left(), _TELLING_SECONDS), parts.ledger.tick, "ledger", "worker.uncounted")
+        leave = partial(parts.env.store.leave, parts.membership.id)
+        within(self.left(), leave, "leave", "worker.left_silently")
+
+    def _interrupt(self, patience: float) -> None:
+        left = [run for run in list(self._parts.runs.values()) if run.open]
+        running = [run.lease.id for run in left if run.started is not None]
+        log.warning("worker.interrupting", extra={"jobs": running})
+        for run in left:
+            if run.started is None:
+                # Still waiting for its child: it has not begun, and will not.
+                self._parts.runner.give_back(run)
+            else:
+                self._parts.runner.deadlines.stop(run, Interrupted(), patience=patience)
+
+    def _wait_idle(self, until: float) -> bool:
+        pause = threading.Event()
+        while not self._parts.idle():
+            left = until - self._clock.monotonic()
+            if left <= 0:
+                return False
+            pause.wait(min(left, _IDLE_LOOK_SECONDS))
+        return True
+
+    def left(self) -> float:
+        """Seconds that the rest of the ending may take; always a moment."""
+        return max(_LEAST_WAIT, self._over - self._clock.monotonic())
+
+
+Ended = Literal["empty", "signal", "drained"]
+
+
+class Remaining(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs of the served types that are left, by why they do not run now; and what ended the run."""
+
+    ended: Ended = "empty"
+    # Could run now, and runs now.
+    due: int = 0
+    processing: int = 0
+    scheduled: int
+    retrying: int
+    # For other jobs to end.
+    waiting: int = 0
+    # No live worker can read their payload.
+    unreadable: int = 0
+    # Due, but of a type that is held back.
+    paused: int = 0
+
+
+class Leftovers:
+    """Looks for the end of a run that lasts until nothing is left."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._store = parts.env.store
+        self._parts = parts
+
+    def done(self) -> bool:
+        """Whether results are written, nothing of these types runs anywhere, and nothing is claimable."""
+        parts = self._parts
+        if not parts.idle() or not parts.settler.empty:
+            return False
+        try:
+            # In this order: what is claimed between the two looks is seen as running by the second.
+            open_types = parts.admission.open(parts.types)
+            look = self._store.look(parts.membership.id, open_types, parts.releases.reader)
+            running = (each.state is JobState.PROCESSING for each in self._counts())
+            return not (look.claimable or look.unread) and not any(running)
+        except StoreError:
+            # Not knowing is not the end; the worker's own loops tell what is wrong with the store.
+            return False
+
+    def remaining(self, ended: Ended) -> Remaining:
+        types = self._parts.types
+        open_types = self._parts.admission.open(types)
+        pending = dict.fromkeys(View, 0)
+        processing = paused = 0
+        for each in self._counts():
+            if each.state is JobState.PROCESSING:
+                processing += each.count
+            elif each.state is JobState.PENDING and each.view is not None:
+                due = each.view == View.DUE
+                beyond = due and each.schema_version > types[each.type]
+                pending[View.UNREADABLE if beyond else View(each.view)] += each.count
+                paused += each.count if due and not beyond and each.type not in open_types else 0
+        pending[View.DUE] -= paused
+        views = {view.value: pending[view] for view in View if view.value in Remaining.__struct_fields__}
+        return Remaining(ended=ended, processing=processing, paused=paused, **views)
+
+    def _counts(self) -> list[Count]:
+        return [each for each in self._store.counts().counts if each.type in self._parts.types and each.count]
+
+
+def within(seconds: float, do: Callable[[], object], name: str, failed: str = "") -> bool:
+    """Do it on a daemon thread, log errors of ours as `failed`; False if it goes on after these seconds."""
+
+    def run() -> None:
+        try:
+            do()
+        except WindlassError as error:
+            if not failed:
+                raise
+            log.warning(failed, extra={"error": str(error)})
+
+    thread = threading.Thread(target=run, name=f"windlass-{name}", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
+
+
 Hooks = Iterable[Callable[[], object]]
 
 
@@ -245,10 +413,7 @@ def call_hooks(hooks: Hooks, coroutines: Coroutines, timeout: float | None = Non
 
 
 def call_hooks_safely(hooks: Hooks, coroutines: Coroutines, left: Callable[[], float]) -> None:
-    """Call each, whatever the others do: at a stop, one that fails must not keep the rest from tidying up.
-
-    `left` tells the seconds that there are yet: the loop may be blocked by a job for ever.
-    """
+    """Call each, although others fail, for so many seconds: a job may block the loop for ever."""
     for hook in hooks:
         try:
             call_hooks([hook], coroutines, left())

@@ -11,8 +11,8 @@ from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import path
 
+from windlass.contrib.django import queue
 from windlass.contrib.django.models import Job
-from windlass.contrib.django.queue import queue
 from windlass.errors import JobNotFound, WindlassError
 from windlass.job import JobState
 from windlass.ops import Ops

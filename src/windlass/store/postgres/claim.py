@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import timedelta
 from itertools import repeat
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import msgspec
 from psycopg import errors
@@ -19,12 +20,7 @@ from windlass.store.engine import Claimed, Want
 from windlass.store.fleet import Look
 from windlass.store.lanes import in_order
 from windlass.store.postgres import hot
-from windlass.store.postgres.session import numbers, texts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from windlass.store.postgres.session import PostgresTx
+from windlass.store.postgres.session import PostgresTx, numbers, texts
 
 _PROMOTED_AT_ONCE = 1000
 # How much further a lane is read than it must be: more when others were taking the same jobs.
@@ -41,23 +37,6 @@ _MOST_KINDS = 1_000
 _TURN_PATIENCE = "100ms"
 
 
-class _State(NamedTuple):
-    """How it stands, as claim_batch tells it beside the jobs that it took."""
-
-    clock: int
-    # Whether it was our turn; if not, nothing was taken.
-    ours: bool
-    later: int | None
-    more: bool
-    head: int | None
-    dead: int
-
-
-# Where a row of claim_batch has the job's own columns; and of claim_few.
-_JOB = len(_State._fields)
-_FEW_STATE = 4
-
-
 class Floors:
     """Below which seq nothing need be looked for, by the types that are wanted together.
 
@@ -68,17 +47,15 @@ class Floors:
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._known: dict[tuple[str, ...], tuple[int, float]] = {}
+        self.known: dict[tuple[str, ...], tuple[int, float]] = {}
 
     def get(self, types: Iterable[str]) -> int:
-        """The floor for these types; 0 if there is none."""
-        floor, until = self._known.get(tuple(types), (0, 0.0))
+        floor, until = self.known.get(tuple(types), (0, 0.0))
         return floor if self._clock() < until else 0
 
-    def learn(self, types: Iterable[str], head: int | None, dead: int) -> None:
-        """A claim without a floor found `head` to be the first of all jobs of the highest priority."""
-        if head is not None and dead > _MANY_DEAD:
-            self._known[tuple(types)] = (head, self._clock() + _FLOOR_SECONDS)
+    def learn(self, types: Iterable[str], head: int) -> None:
+        """A claim found `head` to be the first of all jobs of the highest priority, behind many dead rows."""
+        self.known[tuple(types)] = (head, self._clock() + _FLOOR_SECONDS)
 
 
 class Recent:
@@ -88,14 +65,6 @@ class Recent:
         self.found: dict[tuple[str, ...], int] = {}
         # Turns that were another's the last time: they are waited for at once.
         self.crowded: set[str] = set()
-
-    def learn(self, types: tuple[str, ...], found: int) -> None:
-        """A claim of these types found so many."""
-        if len(self.found) >= _MOST_KINDS:
-            # Workers over HTTP name any types in any order.
-            self.found.clear()
-            self.crowded.clear()
-        self.found[types] = found
 
 
 def claim(tx: PostgresTx, want: Want, floors: Floors, recent: Recent | None) -> Claimed:
@@ -135,44 +104,48 @@ def _claim_free(tx: PostgresTx, want: Want, floors: Floors, recent: Recent | Non
     others have locked, and asks again. So they take turns. That saves work and nothing else: whoever has
     waited for long enough claims all the same.
     """
+    values: dict[str, Any] = {
+        "types": list(want.types),
+        "versions": list(want.types.values()),
+        "worker": want.worker,
+        "mark": want.mark,
+        "lease": span(want.lease),
+        "now": tx.given,
+    }
     if recent is None:
-        return _claim_batch(tx, want, floors, None, set())
+        return _claim_batch(tx, want, values, floors, None, set())
     types = tuple(want.types)
     found = recent.found.get(types, 0)
-    claimed = _claim_few(tx, want, floors) if want.limit >= _FEW >= found else None
+    claimed = _claim_few(tx, want, values, floors) if want.limit >= _FEW >= found else None
     if claimed is None:
         turn = ",".join(sorted(types)) if min(want.limit, found) >= _LARGE else None
-        claimed = _claim_batch(tx, want, floors, turn, recent.crowded)
-    recent.learn(types, len(claimed.leases))
+        claimed = _claim_batch(tx, want, values, floors, turn, recent.crowded)
+    if len(recent.found) >= _MOST_KINDS:
+        # Workers over HTTP name any types in any order.
+        recent.found.clear()
+        recent.crowded.clear()
+    recent.found[types] = len(claimed.leases)
     return claimed
 
 
-def _claim_few(tx: PostgresTx, want: Want, floors: Floors) -> Claimed | None:
+def _claim_few(tx: PostgresTx, want: Want, values: Mapping[str, Any], floors: Floors) -> Claimed | None:
     """All that is due; None, and nothing taken, if that is too much or some of it must be promoted first."""
-    floor = floors.get(want.types)
-    found = tx.tuples(
-        "claim_few",
-        types=list(want.types),
-        versions=list(want.types.values()),
-        # More than it wants is never locked: others would be kept from what it leaves.
-        few=min(_FEW, want.limit - 1),
-        floor=floor,
-        worker=want.worker,
-        mark=want.mark,
-        lease=span(want.lease),
-        now=tx.given,
-    )
-    [(clock, later, dead, more)] = (row[:_FEW_STATE] for row in found if row[0] is not None)
+    floor = floors.get(want.types) if floors.known else 0
+    # More than it wants is never locked: others would be kept from what it leaves.
+    found = tx.tuples("claim_few", few=min(_FEW, want.limit - 1), floor=floor, **values)
+    (now, later, dead, more), taken = _told(found, 4)
     if more:
         return None
-    taken = in_order([rows.Taken(*row[_FEW_STATE:]) for row in found if row[0] is None], want.turns)
-    if taken and not floor:
-        floors.learn(want.types, min(each.seq for each in taken), dead)
-    leases = rows.leases_of(taken, worker=want.worker, now=clock, until=clock + span(want.lease))
-    return Claimed(leases, _until(later, clock))
+    if taken and not floor and dead > _MANY_DEAD:
+        floors.learn(want.types, min(seq for _, seq, *_ in taken))
+    taken = in_order(taken, want.turns)
+    leases = rows.leases_of(taken, worker=want.worker, now=now, until=now + span(want.lease))
+    return Claimed(leases, None if later is None else rows.from_span(max(0, later - now)))
 
 
-def _claim_batch(tx: PostgresTx, want: Want, floors: Floors, turn: str | None, crowded: set[str]) -> Claimed:
+def _claim_batch(
+    tx: PostgresTx, want: Want, values: dict[str, Any], floors: Floors, turn: str | None, crowded: set[str]
+) -> Claimed:
     """Take up to `want.limit` jobs: one statement, and another where the first had to stop early.
 
     The turn is tried within the statement. Asked for by one of its own, its answer would wait here until the
@@ -180,21 +153,13 @@ def _claim_batch(tx: PostgresTx, want: Want, floors: Floors, turn: str | None, c
     the server waits for it, and the claim stands behind it already.
     """
     leases: list[Lease] = []
-    values: dict[str, Any] = {
-        "types": list(want.types),
-        "versions": list(want.types.values()),
-        "afters": [*map(want.turns.get, want.types, repeat(""))],
-        # Nothing to take: only when the next one is due is asked.
-        "promoted": want.limit <= 0 or not want.types,
-        "worker": want.worker,
-        "mark": want.mark,
-        "lease": span(want.lease),
-        "now": tx.given,
-    }
+    values["afters"] = [*map(want.turns.get, want.types, repeat(""))]
+    # Nothing to take: only when the next one is due is asked.
+    values["promoted"] = want.limit <= 0 or not want.types
     hindered = 0
     while True:
         slack = _SLACKS[min(hindered, len(_SLACKS) - 1)]
-        floor = floors.get(want.types)
+        floor = floors.get(want.types) if floors.known else 0
         values |= {"limit": max(0, want.limit - len(leases)), "slack": slack, "floor": floor, "turn": turn}
         if turn in crowded:
             waits = {"turn": turn, "patience": _TURN_PATIENCE}
@@ -208,40 +173,34 @@ def _claim_batch(tx: PostgresTx, want: Want, floors: Floors, turn: str | None, c
                 crowded.discard(turn)
         else:
             found = tx.tuples("claim_batch", **values)
-        state, taken = _told(found)
-        if turn is not None and not state.ours:
+        (now, ours, later, more, head, dead), taken = _told(found, 6)
+        if turn is not None and not ours:
+            # Nothing was taken.
             crowded.add(turn)
             continue
-        if not floor:
-            floors.learn(want.types, state.head, state.dead)
-        now = state.clock
-        if not values["promoted"] and state.later is not None and state.later <= now:
+        if not floor and head is not None and dead > _MANY_DEAD:
+            floors.learn(want.types, head)
+        if not values["promoted"] and later is not None and later <= now:
             _promote(tx, want.types, now)
             values["promoted"] = True
             continue
-        leases += rows.leases_of(
-            in_order(taken, want.turns), worker=want.worker, now=now, until=now + span(want.lease)
-        )
+        taken = in_order(taken, want.turns)
+        leases += rows.leases_of(taken, worker=want.worker, now=now, until=now + span(want.lease))
         hindered += 1
-        if len(leases) >= want.limit or not state.more or (not taken and hindered > len(_SLACKS)):
-            return Claimed(leases, _until(state.later, now))
+        if len(leases) >= want.limit or not more or (not taken and hindered > len(_SLACKS)):
+            return Claimed(leases, None if later is None else rows.from_span(max(0, later - now)))
 
 
-def _told(found: Iterable[tuple[Any, ...]]) -> tuple[_State, list[rows.Taken]]:
-    """One row says how it stands, the others are jobs."""
+def _told(found: Iterable[tuple[Any, ...]], width: int) -> tuple[tuple[Any, ...], list[rows.Taken]]:
+    """One row says how it stands, in so many columns; the others have a job's own behind them."""
+    state: tuple[Any, ...] = ()
     taken: list[rows.Taken] = []
-    state = None
     for row in found:
         if row[0] is None:
-            taken.append(rows.Taken(*row[_JOB:]))
+            taken.append(row[width:])
         else:
-            state = _State(*row[:_JOB])
-    assert state is not None  # noqa: S101 - it is always there
+            state = row[:width]
     return state, taken
-
-
-def _until(later: int | None, clock: int) -> timedelta | None:
-    return None if later is None else timedelta(microseconds=max(0, later - clock))
 
 
 def _promote(tx: PostgresTx, types: Iterable[str], now: int) -> None:
@@ -292,15 +251,9 @@ def extend(tx: PostgresTx, leases: Sequence[Lease], by: timedelta) -> tuple[list
 
 def look(tx: PostgresTx, worker: str, types: Mapping[str, int], reader: str = "") -> Look:
     """One read of all that a worker must know each second."""
-    [row] = tx.rows(
-        "look",
-        worker=worker,
-        types=list(types),
-        versions=numbers(types.values()),
-        reader=reader,
-        now=tx.given,
-    )
-    fires = row["fires"]
+    wanted = {"types": list(types), "versions": numbers(types.values())}
+    [row] = tx.rows("look", worker=worker, reader=reader, now=tx.given, **wanted)
+    later, fires = row["later"], row["fires"]
     return Look(
         now=from_micros(row["now"]),
         workers=[fleet.worker_from(each) for each in msgspec.json.decode(row["workers"])],
@@ -308,8 +261,8 @@ def look(tx: PostgresTx, worker: str, types: Mapping[str, int], reader: str = ""
         expired=row["expired"],
         orphaned=row["orphaned"],
         claimable=row["claimable"],
-        next_due=_until(row["later"], row["now"]),
-        next_fire=None if fires is None else timedelta(microseconds=fires - row["now"]),
+        next_due=None if later is None else rows.from_span(max(0, later - row["now"])),
+        next_fire=None if fires is None else rows.from_span(fires - row["now"]),
         revision=row["revision"],
         unread=row["unread"],
     )

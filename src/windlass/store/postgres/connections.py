@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 import psycopg
@@ -21,22 +21,11 @@ from psycopg.pq import TransactionStatus
 
 from windlass.errors import StoreUnavailable
 from windlass.loop import Loop
-from windlass.store import group_commit
 from windlass.store.engine import StoreClosed
 from windlass.store.group_commit import calling, check_wanted
-from windlass.store.postgres.session import (
-    Connection,
-    check_confirmed,
-    explain,
-    is_away,
-    is_stale,
-    open_connection,
-    told,
-)
-
-if TYPE_CHECKING:
-    from windlass.store.postgres.address import Address
-
+from windlass.store.postgres import session
+from windlass.store.postgres.address import Address
+from windlass.store.postgres.session import Connection
 
 _EVERY = timedelta(seconds=0.5)
 _CANCEL_SECONDS = 3.0
@@ -61,7 +50,6 @@ class Guard:
 
     @contextmanager
     def watching(self, connection: Connection, seconds: float) -> Iterator[None]:
-        """For as long as the block lasts, but no longer than so many seconds."""
         if self._loop is None:
             self._start()
         key = id(connection)
@@ -74,7 +62,6 @@ class Guard:
                 self._running.pop(key, None)
 
     def tick(self) -> None:
-        """Cancel what is overdue, and break off what even that did not end."""
         now = monotonic()
         for watch in list(self._running.values()):
             if now >= watch.until + _GRACE:
@@ -97,7 +84,6 @@ class Guard:
                     self.break_off(watch.connection, watch)
 
     def close(self) -> None:
-        """Stop watching."""
         with self._lock:
             loop, self._loop = self._loop, None
         if loop is not None:
@@ -124,8 +110,6 @@ class Guard:
 
 
 class _Watch(msgspec.Struct, eq=False):
-    """One wait, and whether it was told to end."""
-
     connection: Connection
     until: float
     cancelled: bool = False
@@ -161,14 +145,18 @@ class Link:
         self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._closed = False
+        self._opened_by = os.getpid()
 
     def run(self, call: Callable[[Connection], T], *, again: bool = True) -> T:
         """Call with the connection, alone. One that broke is opened anew and, with `again`, asked once more.
 
         Only for what may be repeated: a settle that was written finds itself done.
         """
+        # Not even its lock is ours in a process that was forked off.
+        if self._opened_by != os.getpid():
+            raise StoreClosed(self._address.shown)
         with self._lock:
-            if calling() is not None:
+            if calling().wanted is not None:
                 check_wanted()
             again = again and self._connection is not None
             while True:
@@ -176,17 +164,18 @@ class Link:
                     raise StoreClosed(self._address.shown)
                 try:
                     if self._connection is None or self._connection.closed:
-                        self._connection = open_connection(self._address, self._use)
+                        self._connection = session.open_connection(self._address, self._use)
                         self._guard.arrived(self._connection)
                     with self._guard.watching(self._connection, LONGEST[self._use]):
                         answer = call(self._connection)
-                    check_confirmed(self._connection, self._address.shown)
+                    if session.unconfirmed:
+                        session.check_confirmed(self._connection, self._address.shown)
                     return answer
                 except psycopg.Error as error:
-                    if is_away(error):
+                    if session.is_away(error):
                         self._drop()
-                    if not is_away(error) or not again or self._closed:
-                        raise explain(error, self._address.shown) from error
+                    if not session.is_away(error) or not again or self._closed:
+                        raise session.explain(error, self._address.shown) from error
                 again = False
 
     def run_at_once(self, call: Callable[[Connection], None]) -> bool:
@@ -250,7 +239,7 @@ class Pool:
         self._address = address
         self._guard = guard
         self._patience = patience
-        self._connect = connect or partial(open_connection, use="pool")
+        self._connect = connect or partial(session.open_connection, use="pool")
         self._changed = threading.Condition()
         # Each with the time of its last use, and how often the server had moved before it.
         self._idle: list[tuple[Connection, float, int]] = []
@@ -263,9 +252,7 @@ class Pool:
         self._refused: psycopg.Error | None = None
 
     def deadline(self) -> float:
-        """When the patience of who comes now is at its end."""
-        usual = self._patience
-        return monotonic() + (usual if calling() is None else group_commit.patience(usual))
+        return monotonic() + min(self._patience, calling().patience)
 
     @contextmanager
     def connection(
@@ -285,14 +272,16 @@ class Pool:
             if connection is None:
                 connection, moves = self._opened(until), self._guard.moves
             left = until - monotonic()
-            if calling() is not None:
+            caller = calling()
+            if caller.wanted is not None:
                 check_wanted()
-                left = group_commit.run_limit(self._patience, left)
+                left = self._patience if caller.run is None else caller.run
             if seconds is None:
                 seconds = max(left, _LEAST_SECONDS_TO_RUN)
             with self._guard.watching(connection, seconds):
                 yield connection
-            check_confirmed(connection, self._address.shown)
+            if session.unconfirmed:
+                session.check_confirmed(connection, self._address.shown)
         except psycopg.Error as error:
             self._judge(connection, error)
             raise
@@ -300,7 +289,6 @@ class Pool:
             self._leave(connection, moves)
 
     def close(self) -> None:
-        """Let go of everything; what is in use, when it comes back."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -309,9 +297,9 @@ class Pool:
 
     def _judge(self, connection: Connection | None, error: psycopg.Error) -> None:
         """What one connection's error says about the others: they may be broken, or as stale as this one."""
-        if is_away(error):
+        if session.is_away(error):
             self._doubted = monotonic()
-        if connection is not None and is_stale(error):
+        if connection is not None and session.is_stale(error):
             _close(connection)
             self._clear()
 
@@ -320,8 +308,6 @@ class Pool:
             resting, self._idle = self._idle, []
         for connection, *_ in resting:
             _close(connection)
-
-    # --- coming and going ---
 
     def _enter(self, until: float) -> None:
         with self._changed:
@@ -332,7 +318,7 @@ class Pool:
             if self._out >= _MOST:
                 raise StoreUnavailable(
                     f"{self._address.shown}: all of {_MOST} connections of this process were in use for "
-                    f"{group_commit.patience(self._patience):g} s; nothing was written: try again"
+                    f"{min(self._patience, calling().patience):g} s; nothing was written: try again"
                 )
             self._out += 1
 
@@ -351,8 +337,6 @@ class Pool:
             self._changed.notify()
         for each in stale:
             _close(each)
-
-    # --- a connection that is one ---
 
     def _opened(self, until: float) -> Connection:
         # One tries while the others wait: a server that comes back is not met by all at once.
@@ -383,7 +367,6 @@ class Pool:
             self._opening.release()
 
     def _rested(self, *, checked: bool = True) -> Connection | None:
-        """One that is there already and still works."""
         while True:
             with self._changed:
                 if not self._idle:
@@ -405,8 +388,8 @@ class Pool:
         return True
 
     def _no_connection(self) -> StoreUnavailable:
-        why = "it did not answer" if self._refused is None else told(self._refused)
-        seconds = group_commit.patience(self._patience)
+        why = "it did not answer" if self._refused is None else session.told(self._refused)
+        seconds = min(self._patience, calling().patience)
         return StoreUnavailable(
             f"{self._address.shown} gave no connection for {seconds:g} s ({why}); try again"
         )
@@ -445,28 +428,22 @@ class Listener:
     def end_telling(self) -> None:
         """Wait for the answer to what was begun, if anything was; what the connection lost is told again."""
         if self._begun is not None:
-            self._telling.run(self._answered_or_told)
+            self._telling.run(partial(self._tell, None))
 
     def tell(self, channel: str = CHANNEL) -> None:
         """Notify whoever listens; what we tell ourselves is not heard."""
-        self._check_ours()
-
-        def send(connection: Connection) -> None:
-            self._answered(connection)
-            connection.execute("select pg_notify($1, $2)", [channel, self.name])
-
-        self._telling.run(send)
+        self._telling.run(partial(self._tell, channel))
 
     def ask(self) -> None:
-        """Notify ourselves alone, by the way that others take."""
         self.tell(self._own)
 
     def hear(self, seconds: float) -> tuple[bool, bool]:
         """Wait so long for hints, of others and of our own. Raises when the connection is bad."""
-        self._check_ours()
+        if os.getpid() != self._opened_by:
+            raise StoreClosed(self._address.shown)
         try:
             if self._hearing is None or self._hearing.closed:
-                self._hearing = open_connection(self._address, "listen")
+                self._hearing = session.open_connection(self._address, "listen")
                 with self._guard.watching(self._hearing, LONGEST["listen"]):
                     self._hearing.execute(f"listen {self._own}".encode())
                     self._hearing.execute(f"listen {CHANNEL}".encode())
@@ -475,7 +452,7 @@ class Listener:
             heard = list(self._hearing.notifies(timeout=seconds, stop_after=1))
         except psycopg.Error as error:
             self.begin_anew()
-            raise explain(error, self._address.shown) from error
+            raise session.explain(error, self._address.shown) from error
         hint = any(each.channel == CHANNEL and each.payload != self.name for each in heard)
         return hint, any(each.channel == self._own for each in heard)
 
@@ -499,23 +476,13 @@ class Listener:
         # So short a text goes out whole unless the way is blocked; then the rest goes with the wait.
         connection.pgconn.flush()
 
-    def _answered(self, connection: Connection) -> bool:
-        """Take the answer to what was sent on this connection; False if nothing was."""
+    def _tell(self, channel: str | None, connection: Connection) -> None:
+        """Take the answer to a hint that was begun here; without a channel, tell only what was lost."""
         begun, self._begun = self._begun, None
-        if begun is not connection:
-            return False
-        _take_answer(connection)
-        return True
-
-    def _answered_or_told(self, connection: Connection) -> None:
-        if not self._answered(connection):
-            connection.execute(self._hint)
-
-    def _check_ours(self) -> None:
-        if os.getpid() != self._opened_by:
-            raise StoreUnavailable(
-                f"{self._address.shown} was opened before this process was forked; open it again"
-            )
+        if begun is connection:
+            _take_answer(connection)
+        if channel is not None or begun is not connection:
+            connection.execute("select pg_notify($1, $2)", [channel or CHANNEL, self.name])
 
 
 def _take_answer(connection: Connection) -> None:

@@ -9,10 +9,11 @@ import asyncio
 import re
 import sys
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 import msgspec
@@ -20,31 +21,14 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
+from windlass.clock import Clock
 from windlass.errors import must_be
-from windlass.store.bridge import Bridge, across
-from windlass.store.postgres import hot
-from windlass.store.postgres.address import read
+from windlass.job import NewJob
+from windlass.store.engine import Bridge, Enqueued, Row, Settlement, across
+from windlass.store.postgres import hot, session
+from windlass.store.postgres.address import Address, read
 from windlass.store.postgres.connections import CHANNEL, Guard, Pool
-from windlass.store.postgres.session import (
-    USES,
-    PostgresTx,
-    Statement,
-    adapt,
-    check_confirmed,
-    explain,
-    listen_for_replica,
-    load,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-    from datetime import timedelta
-
-    from windlass.clock import Clock
-    from windlass.job import NewJob
-    from windlass.store.engine import Enqueued, Row, Settlement
-    from windlass.store.postgres.address import Address
-
+from windlass.store.postgres.session import PostgresTx, Statement
 
 ALLOWED = (
     "a connection to PostgreSQL by psycopg or psycopg2, or a SQLAlchemy or Django connection over one of them"
@@ -73,11 +57,9 @@ class Driver:
         return not self.connection.autocommit
 
     def rollback(self) -> None:
-        """Undo the transaction that began by itself with our statement."""
         self._wait(self.connection.rollback())
 
     def command(self, words: str) -> None:
-        """Run a command without parameters."""
         self._wait(self.connection.execute(words))
 
     @abstractmethod
@@ -131,7 +113,7 @@ class Psycopg(Driver):
             psycopg.RawCursor if isinstance(self.connection, psycopg.Connection) else psycopg.AsyncRawCursor
         )
         cursor = kind(self.connection, row_factory=dict_row)
-        adapt(cursor.adapters)
+        session.adapt(cursor.adapters)
         given = [values[name] for name in statement.names]
         return self._wait(cursor.execute(statement.text.encode(), given))
 
@@ -216,7 +198,6 @@ class Guests:
         self._at_home: WeakSet[Any] = WeakSet()
 
     def enqueue_on(self, connection: object, jobs: Sequence[NewJob], bridge: Bridge | None) -> list[Enqueued]:
-        """Store jobs within the caller's transaction."""
         driver = driver_of(connection, bridge)
         if driver is None:
             raise must_be("connection", connection, ALLOWED if bridge is None else ALLOWED_ASYNC)
@@ -319,7 +300,7 @@ _LIMITS = (
 
 def open_handlers(url: str, *, patience: float) -> Handlers:
     """For a process that has no store of its own open."""
-    return Handlers(read(url), Guard(), partial(GuestTx, known=load()), patience=patience)
+    return Handlers(read(url), Guard(), partial(GuestTx, known=session.load()), patience=patience)
 
 
 class Handlers:
@@ -359,27 +340,26 @@ class Handlers:
                 await across(
                     lambda bridge: hot.complete(self._begin(Psycopg(connection, bridge.wait)), settlement)
                 )
-            check_confirmed(connection, self._address.shown)
+            session.check_confirmed(connection, self._address.shown)
 
     def close(self) -> None:
-        """Let go of the connections."""
         self._pool.close()
 
     async def _connected(self) -> psycopg.AsyncConnection[Any]:
         address = self._address
         try:
             connection = await psycopg.AsyncConnection.connect(
-                address.conninfo(**USES["handler"]), autocommit=True
+                address.conninfo(**session.USES["handler"]), autocommit=True
             )
         except psycopg.Error as error:
-            raise explain(error, address.shown) from error
+            raise session.explain(error, address.shown) from error
         _make_ready(connection, address)
         return connection
 
 
 def _connect(address: Address) -> psycopg.Connection[Any]:
     """A connection as an application makes one: rows, values and cursors are psycopg's own."""
-    connection = psycopg.Connection.connect(address.conninfo(**USES["handler"]), autocommit=True)
+    connection = psycopg.Connection.connect(address.conninfo(**session.USES["handler"]), autocommit=True)
     _make_ready(connection, address)
     return connection
 
@@ -387,7 +367,7 @@ def _connect(address: Address) -> psycopg.Connection[Any]:
 def _make_ready(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], address: Address) -> None:
     if address.pooler:
         connection.prepare_threshold = None
-    listen_for_replica(connection)
+    session.listen_for_replica(connection)
 
 
 def _milliseconds(within: timedelta) -> str:

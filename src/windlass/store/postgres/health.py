@@ -4,33 +4,26 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, LiteralString
+from typing import LiteralString
 
 from psycopg import errors, sql
 
-from windlass.clock import from_micros, span
+from windlass.clock import span
 from windlass.errors import StoreUnavailable, must_be
-from windlass.store import chains, upkeep
+from windlass.store import chains, rows, upkeep
+from windlass.store.engine import Row
+from windlass.store.migration import Migration, Schema
 from windlass.store.moving import State
-from windlass.store.oncall import DatabaseHealth, DatabaseSetting, OpenTransaction, TableHealth
-from windlass.store.postgres import schema
-from windlass.store.postgres.address import MARK
+from windlass.store.oncall import DatabaseHealth, OpenTransaction, TableHealth, checked_settings
+from windlass.store.postgres import hot, schema
+from windlass.store.postgres.address import MARK, Address
 from windlass.store.postgres.schema import DAYS_AHEAD
-from windlass.store.postgres.session import texts, words
-from windlass.store.upkeep import StoreStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from windlass.store.engine import Row
-    from windlass.store.migration import Migration, Schema
-    from windlass.store.postgres.address import Address
-    from windlass.store.postgres.session import PostgresTx
-    from windlass.store.upkeep import Retention
-
+from windlass.store.postgres.session import PostgresTx, words
+from windlass.store.upkeep import Retention, StoreStatus
 
 DAY = 86_400_000_000
 # A day of less than this is cleared row by row, to the second; a larger one goes whole when it is over.
@@ -103,14 +96,9 @@ def _prune_dead(tx: PostgresTx, before: int, limit: int, by: str) -> int:
 
 
 def _free(tx: PostgresTx, gone: Sequence[Row]) -> int:
-    keyed = [row for row in gone if row["key"] is not None]
+    keyed = [(row["caller"], row["key"], row["id"]) for row in gone if row["key"] is not None]
     if keyed:
-        tx.change(
-            "free_keys",
-            scopes=texts(row["caller"] for row in keyed),
-            keys=texts(row["key"] for row in keyed),
-            ids=words(row["id"] for row in keyed),
-        )
+        hot.free_keys(tx, keyed)
     if gone:
         tx.change("free_answered", ids=words(row["id"] for row in gone))
     return len(gone)
@@ -134,12 +122,7 @@ _MOST_COUNTED = 1_000_000
 _LONG_SECONDS = 60
 _KIND = "postgresql"
 # What a server must not be without; the first of each is what it should be.
-_SETTINGS = {
-    "fsync": ("on",),
-    "full_page_writes": ("on",),
-    "autovacuum": ("on",),
-    "track_counts": ("on",),
-}
+_SETTINGS = {"fsync": ("on",), "full_page_writes": ("on",), "autovacuum": ("on",), "track_counts": ("on",)}
 
 
 def check_session(tx: PostgresTx, address: Address) -> None:
@@ -159,15 +142,15 @@ def status(tx: PostgresTx, address: Address, known: Sequence[Migration]) -> Stor
     [sizes] = tx.rows("sizes", limit=_MOST_COUNTED)
     [server] = tx.rows("server")
     found = schema.look(tx, known)
-    return StoreStatus(
+    return rows.read(
+        StoreStatus,
+        sizes,
         url=address.shown,
         kind=_KIND,
         version=_version(server),
         schema=found.number or 0,
         newest_schema=found.newest,
         size_bytes=int(server["size"]),
-        live=sizes["live"],
-        archived=sizes["archived"],
         invalid_indexes=found.invalid_indexes,
         notes=_notes(tx, address, server, found),
     )
@@ -206,33 +189,18 @@ def database(tx: PostgresTx, address: Address, known: Sequence[Migration]) -> Da
     [server] = tx.rows("server")
     [found] = tx.rows("sessions")
     holder = tx.row("oldest_transaction")
-    return DatabaseHealth(
+    age = timedelta(seconds=max(0.0, (holder and holder["seconds"]) or 0.0))
+    return rows.read(
+        DatabaseHealth,
+        found,
         kind=_KIND,
         version=_version(server),
         size_bytes=int(server["size"]),
-        tables=[_table(row) for row in tx.rows("tables")],
-        settings=[
-            DatabaseSetting(
-                name=name, value=found[name], wanted=None if found[name] in allowed else allowed[0]
-            )
-            for name, allowed in _SETTINGS.items()
-        ],
+        tables=[rows.read(TableHealth, row) for row in tx.rows("tables")],
+        settings=checked_settings(found, _SETTINGS),
         notes=list(_notes(tx, address, server, schema.look(tx, known))),
-        oldest=None if holder is None else _oldest(holder),
-        sessions=found["sessions"],
-        most_sessions=found["most_sessions"],
-        listeners=found["listeners"],
+        oldest=None if holder is None else rows.read(OpenTransaction, holder, age=age),
     )
-
-
-def _table(row: Row) -> TableHealth:
-    times = {name: from_micros(row[name]) for name in ("vacuumed_at", "analyzed_at") if row[name] is not None}
-    return TableHealth(**{**row, "vacuumed_at": None, "analyzed_at": None} | times)
-
-
-def _oldest(row: Row) -> OpenTransaction:
-    age = timedelta(seconds=max(0.0, row["seconds"] or 0.0))
-    return OpenTransaction(holder=row["holder"], pid=row["pid"], age=age)
 
 
 def backup(address: Address, path: str) -> None:

@@ -4,60 +4,45 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from windlass.checks import check_moment
 from windlass.clock import END_OF_TIME, SystemClock, from_micros, span, to_micros
 from windlass.errors import KeyConflict, LeaseLost, Refused, StoreBusy, must_be
-from windlass.job import Job, JobState, Request
+from windlass.job import Job, JobState, Lease, NewJob, Request
 from windlass.store import chains, keys, limits, oncall, rows
-from windlass.store.engine import Enqueued, Unstorable
+from windlass.store.engine import Enqueued, Settlement, Unstorable
 from windlass.store.keys import existing, found, of_batch
 from windlass.store.postgres.connections import CHANNEL
-from windlass.store.postgres.session import numbers, texts, words
+from windlass.store.postgres.session import NOTHING, PostgresTx, numbers, texts, words
 from windlass.store.rows import Kind, Write
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from datetime import timedelta
-
-    from windlass.job import Lease, NewJob
-    from windlass.store.engine import Settlement
-    from windlass.store.postgres.session import PostgresTx
-
 
 _MOST = 100_000
 
 
-class Unanswered:
+class Unanswered(dict[str, None]):
     """Ids of enqueues that got no answer. Sent again, they may have been written, and may even have ended.
 
     Only of this process: the ids of another one's drafts are its own.
     """
 
-    def __init__(self) -> None:
-        self._ids: dict[str, None] = {}
-
     def note(self, jobs: Sequence[NewJob]) -> None:
-        """It is not known whether these were written."""
-        self._ids |= dict.fromkeys(new.id for new in jobs)
-        for old in list(self._ids)[: max(0, len(self._ids) - _MOST)]:
-            self._ids.pop(old, None)
+        self.update(dict.fromkeys(new.id for new in jobs))
+        for old in list(self)[: max(0, len(self) - _MOST)]:
+            self.pop(old, None)
 
     def has(self, jobs: Sequence[NewJob]) -> bool:
-        """Whether one of these was tried before."""
-        known = self._ids
-        return bool(known) and any(new.id in known for new in jobs)
+        return any(new.id in self for new in jobs)
 
 
 _TRIES = 5
 _STRETCH = 2_000
 _FEW = 10
-_UNTOLD = {"channel": None, "hint": None}
 
 _Key = tuple[str, str]
 
@@ -76,31 +61,34 @@ def may_be_first(jobs: Sequence[NewJob]) -> bool:
     return True
 
 
-def enqueue_first(tx: PostgresTx, jobs: Sequence[NewJob], hint: str) -> list[Enqueued]:
-    """Insert jobs that may be first, and tell whoever listens with the commit. Not durable before a flush."""
-    tx.change("enqueue_new", now=tx.given, channel=CHANNEL, hint=hint, **_columns(jobs))
-    # Nobody has to be told any more.
-    return [Enqueued(new.id, None, created=True, due=False) for new in jobs]
-
-
 def flush(tx: PostgresTx) -> None:
     """Wait until all that was committed before is durable."""
     # Without a row nothing would be written, and nothing waited for.
     [_] = tx.rows("flush")
 
 
-def enqueue_new(tx: PostgresTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
-    """Insert jobs whose keys and ids are new; the statement fails if one is not."""
-    if any(new.key is not None for new in jobs):
-        tx.change("enqueue_keyed", now=tx.given, **_columns(jobs))
-    elif len(jobs) <= _STRETCH:
-        tx.change("enqueue_new", now=tx.given, **_UNTOLD, **_columns(jobs))
-    else:
+def enqueue_new(tx: PostgresTx, jobs: Sequence[NewJob], hint: str | None = None) -> list[Enqueued]:
+    """Insert jobs whose keys and ids are new; the statement fails if one is not.
+
+    With a hint, of jobs that may be first, whoever listens is told with the commit. Not durable before a
+    flush, and nobody has to be told any more.
+    """
+    told = {"channel": CHANNEL if hint else None, "hint": hint, "now": tx.given}
+    if len(jobs) > _STRETCH and all(new.key is None for new in jobs):
         # All in one transaction; while the server inserts one stretch, the next is written down here.
         with tx.pipeline(), tx.part():
             for start in range(0, len(jobs), _STRETCH):
-                tx.change("enqueue_new", now=tx.given, **_UNTOLD, **_columns(jobs[start : start + _STRETCH]))
-    return list(map(_created, jobs))
+                tx.change("enqueue_new", **told, **_columns(jobs[start : start + _STRETCH]))
+    elif (columns := _columns(jobs))["key"] == NOTHING:
+        tx.change("enqueue_new", **told, **columns)
+    else:
+        tx.change("enqueue_keyed", now=tx.given, **columns)
+    done = []
+    for new in jobs:
+        # Whether a time that was named has come is the server's to say; its next look finds out.
+        due = hint is None and new.run_at is None and not new.delay
+        done.append(Enqueued(new.id, new.key, created=True, due=due))
+    return done
 
 
 def enqueue(tx: PostgresTx, jobs: Sequence[NewJob], *, repeated: bool = False) -> list[Enqueued]:
@@ -128,9 +116,13 @@ def enqueue(tx: PostgresTx, jobs: Sequence[NewJob], *, repeated: bool = False) -
     for new in fresh:
         made = new.id in inserted and new.id not in known
         with of_batch(jobs, new):
-            answers[id(new)] = _created(new) if made else existing(new, known.get(new.id))
-            if made and new.depends_on:
+            if not made:
+                answers[id(new)] = existing(new, known.get(new.id))
+            elif new.depends_on:
                 answers[id(new)] = chains.attach(tx, new)
+            else:
+                due = new.run_at is None and not new.delay
+                answers[id(new)] = Enqueued(new.id, new.key, created=True, due=due)
     return _in_order(jobs, answers, {_name(new): new for new in fresh})
 
 
@@ -239,6 +231,12 @@ def _refused(tx: PostgresTx, wanted: dict[_Key, NewJob], answered: int) -> dict[
     return {key: new for key, new in wanted.items() if key not in ours}
 
 
+def free_keys(tx: PostgresTx, held: Iterable[tuple[str, str, str]]) -> None:
+    """Free keys, each with its scope and its job."""
+    scopes, names, ids = zip(*held, strict=True)
+    tx.change("free_keys", scopes=texts(scopes), keys=texts(names), ids=words(ids))
+
+
 def _holders(tx: PostgresTx, wanted: Iterable[_Key]) -> dict[_Key, keys.Holder]:
     places = list(wanted)
     scopes, names = texts(scope for scope, _ in places), texts(key for _, key in places)
@@ -247,20 +245,12 @@ def _holders(tx: PostgresTx, wanted: Iterable[_Key]) -> dict[_Key, keys.Holder]:
     left = [row for row in held if row["job_id"] not in jobs]
     if left:
         # The record is gone and its key was left behind.
-        tx.change(
-            "free_keys",
-            scopes=texts(row["scope"] for row in left),
-            keys=texts(row["key"] for row in left),
-            ids=words(row["job_id"] for row in left),
-        )
+        free_keys(tx, [(row["scope"], row["key"], row["job_id"]) for row in left])
     return {
         (row["scope"], row["key"]): keys.Holder(jobs[row["job_id"]], row["digest"])
         for row in held
         if row["job_id"] in jobs
     }
-
-
-# --- rows ---------------------------------------------------------------------------------------
 
 
 def _jobs(tx: PostgresTx, ids: Sequence[str]) -> dict[str, Job]:
@@ -275,11 +265,6 @@ def _ended(tx: PostgresTx, ids: Sequence[str]) -> dict[str, Job]:
     return {row["id"]: rows.read(Job, row) for row in tx.rows("by_ids_ended", ids=words(ids))}
 
 
-def _created(new: NewJob) -> Enqueued:
-    # Whether a time that was named has come is the server's to say; its next look finds out.
-    return Enqueued(new.id, new.key, created=True, due=new.run_at is None and not new.delay)
-
-
 def _columns(jobs: Sequence[NewJob]) -> dict[str, Any]:
     values = zip(*map(rows.new_values, jobs), strict=True) if jobs else [()] * len(rows.NEW)
     columns: dict[str, Any] = {}
@@ -291,13 +276,8 @@ def _columns(jobs: Sequence[NewJob]) -> dict[str, Any]:
         ats.append(None if new.run_at is None else to_micros(check_moment("at", new.run_at)))
         digests.append(None if new.key is None else new.digest())
         scopes.append(None if new.key is None else new.scope)
-    columns |= {
-        "delay": numbers(delays),
-        "at": numbers(ats),
-        "digest": words(digests),
-        "scope": texts(scopes),
-    }
-    return columns
+    more = {"delay": numbers(delays), "at": numbers(ats), "digest": words(digests), "scope": texts(scopes)}
+    return columns | more
 
 
 # How a column's values are written, by its type.
@@ -334,20 +314,15 @@ def settle(tx: PostgresTx, settlements: Sequence[Settlement]) -> list[Lease]:
         if each.held:
             tx.change("hold_permits", seq=each.lease.job.seq, token=each.lease.token)
     settling = _Settling(tx)
-    pending = settling.round(settlements)
-    if pending:
-        pause = threading.Event()
-        for _ in range(_SETTLE_TRIES):
-            pending = settling.round(pending)
-            if not pending:
-                break
-            pause.wait(_PAUSE_SECONDS)
-        else:
-            raise StoreBusy(
-                f"{len(pending)} running jobs are locked by somebody else's transaction; try again"
-            )
-    lost = settling.lost
-    return [each.lease for each in settlements if each.lease.token in lost] if lost else []
+    pending = settlements
+    for tried in range(_SETTLE_TRIES):
+        pending = settling.round(pending)
+        if not pending:
+            lost = settling.lost
+            return [each.lease for each in settlements if each.lease.token in lost] if lost else []
+        if tried:
+            threading.Event().wait(_PAUSE_SECONDS)
+    raise StoreBusy(f"{len(pending)} running jobs are locked by somebody else's transaction; try again")
 
 
 def complete(tx: PostgresTx, settlement: Settlement) -> None:
@@ -450,7 +425,6 @@ def _write(tx: PostgresTx, group: Sequence[Settlement], *, linked: bool) -> dict
 
 
 def _follow_up(tx: PostgresTx, settled: Sequence[Settlement]) -> None:
-    """What is written with ends that were just recorded."""
     limits.return_tokens(tx, (token for each in settled for token in each.tokens))
     for each in settled:
         if each.enqueues:

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TypeVar
 
 from psycopg import errors, sql
 
 from windlass.errors import StoreMismatch, must_be
 from windlass.store import migration
+from windlass.store.migration import Migration, Schema
 from windlass.store.postgres.address import Address, read
 from windlass.store.postgres.connections import Guard, Link
-from windlass.store.postgres.session import DIALECT, PostgresTx, load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    from windlass.store.migration import Migration, Schema
-    from windlass.store.postgres.session import Connection
+from windlass.store.postgres.session import DIALECT, Connection, PostgresTx, load
 
 T = TypeVar("T")
 
@@ -38,7 +34,7 @@ _LEFT_OVER = re.compile(r"_cc(new|old)\d*$")
 
 def look(tx: PostgresTx, known: Sequence[Migration]) -> Schema:
     """What the database has seen, beside what this code knows."""
-    applied = _applied(tx)
+    applied = migration.applied(tx)
     invalid = [] if applied is None else [row["name"] for row in tx.rows("invalid_indexes")]
     return migration.compare(applied, known, invalid)
 
@@ -46,7 +42,7 @@ def look(tx: PostgresTx, known: Sequence[Migration]) -> Schema:
 def prepare(tx: PostgresTx, address: Address, known: Sequence[Migration], *, create: bool) -> None:
     """Bring a new database up to the newest schema; refuse one that this code must not touch."""
     _check_server(tx, address.shown)
-    applied = _applied(tx)
+    applied = migration.applied(tx)
     if applied is not None:
         migration.check(migration.compare(applied, known), address.shown)
     elif create:
@@ -56,10 +52,7 @@ def prepare(tx: PostgresTx, address: Address, known: Sequence[Migration], *, cre
 
 
 def bring_up(
-    tx: PostgresTx,
-    address: Address,
-    known: Sequence[Migration],
-    say: Callable[[str], None] = lambda _: None,
+    tx: PostgresTx, address: Address, known: Sequence[Migration], say: Callable[[str], None] = lambda _: None
 ) -> list[str]:
     """Apply every migration that the database has not seen, while others go on working; their names."""
     _check_server(tx, address.shown)
@@ -102,20 +95,15 @@ def _on(url: str, call: Callable[[PostgresTx, Address], T]) -> T:
         guard.close()
 
 
-# --- applying -----------------------------------------------------------------------------------
-
-
 def _apply(tx: PostgresTx, each: Migration, say: Callable[[str], None]) -> bool:
     """Apply one migration; False if another migrator has done so meanwhile."""
     if each.alone:
         # Outside a transaction it keeps no writer waiting, and may itself wait for old transactions.
-        steps = list(each.each())
+        steps = each.steps(lambda statement: statement.rstrip().endswith(";"))
         with _unhurried(tx.connection):
-            for number, statement in enumerate(steps, 1):
-                say(f"applying {each.label}, step {number} of {len(steps)}")
-                tx.connection.execute(statement.encode())
-        _note(tx, each)
-        return True
+            return migration.apply_alone(
+                tx, each, steps, lambda text: tx.connection.execute(text.encode()), say
+            )
     for _ in range(_TRIES):
         try:
             return _at_once(tx, each, say)
@@ -129,22 +117,15 @@ def _at_once(tx: PostgresTx, each: Migration, say: Callable[[str], None]) -> boo
     with tx.part():
         # Whoever comes second waits here, and then finds everything done.
         tx.rows("lock_schema")
-        if each.number in (_applied(tx) or {}):
+        if each.number in (migration.applied(tx) or {}):
             return False
         say(f"applying {each.label}")
         tx.connection.execute(f"set local lock_timeout = '{_LOCK_TIMEOUT}'".encode())
         if each.number == 1:
             tx.change("make_schema")
         tx.connection.execute(each.text.encode())
-        _note(tx, each)
+        migration.note(tx, each)
     return True
-
-
-def _note(tx: PostgresTx, each: Migration) -> None:
-    tx.change("note_migration", number=each.number, name=each.name, kind=each.kind.value, now=tx.now)
-
-
-# --- indexes whose build was cut off ------------------------------------------------------------
 
 
 def _mend(
@@ -173,9 +154,6 @@ def _unhurried(connection: Connection) -> Iterator[None]:
             connection.execute("reset lock_timeout")
 
 
-# --- one at a time ------------------------------------------------------------------------------
-
-
 @contextmanager
 def _only_migrator(tx: PostgresTx, address: Address, say: Callable[[str], None]) -> Iterator[None]:
     """Keep other migrators waiting; behind a pooler, where there are no sessions, each transaction does."""
@@ -193,13 +171,6 @@ def _only_migrator(tx: PostgresTx, address: Address, say: Callable[[str], None])
     finally:
         if not tx.connection.closed:
             tx.rows("end_migrating")
-
-
-def _applied(tx: PostgresTx) -> dict[int, str] | None:
-    [there] = tx.rows("has_schema")
-    if not there["schema"]:
-        return None
-    return {int(row["number"]): row["kind"] for row in tx.rows("applied")}
 
 
 def _check_server(tx: PostgresTx, shown: str) -> None:

@@ -8,34 +8,27 @@ from __future__ import annotations
 
 import json
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import errors
+from psycopg.adapt import AdaptersMap
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row, tuple_row
 from psycopg.types.numeric import Int8Dumper
 from psycopg.types.string import TextLoader
 
+from windlass.clock import Clock
 from windlass.errors import StoreBusy, StoreError, StoreMismatch, StoreUnavailable
+from windlass.job import NewJob
 from windlass.store import statements
-from windlass.store.engine import Unstorable
+from windlass.store.engine import Enqueued, Row, Unstorable
+from windlass.store.postgres.address import Address
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from psycopg.adapt import AdaptersMap
-
-    from windlass.clock import Clock
-    from windlass.job import NewJob
-    from windlass.store.engine import Enqueued, Row
-    from windlass.store.postgres.address import Address
-
-
-_NOTHING = "{}"
+NOTHING = "{}"
 _NULL = "NULL"
 
 
@@ -44,7 +37,7 @@ def _array(spell: Callable[[Any], str], values: Iterable[Any]) -> str:
     if listed and listed.count(listed[0]) == len(listed):
         # Of many jobs most columns say the same in every row: it is spelled once. Where they say nothing, the
         # column is left out: `unnest` fills up with nulls.
-        return _NOTHING if listed[0] is None else "{" + ",".join([spell(listed[0])] * len(listed)) + "}"
+        return NOTHING if listed[0] is None else "{" + ",".join([spell(listed[0])] * len(listed)) + "}"
     return "{" + ",".join([_NULL if value is None else spell(value) for value in listed]) + "}"
 
 
@@ -65,12 +58,7 @@ _BUSY = (
     errors.QueryCanceled,
     errors.ObjectInUse,
 )
-_FOREIGN = (
-    errors.InvalidSchemaName,
-    errors.UndefinedTable,
-    errors.UndefinedColumn,
-    errors.UndefinedFunction,
-)
+_FOREIGN = (errors.InvalidSchemaName, errors.UndefinedTable, errors.UndefinedColumn, errors.UndefinedFunction)
 # What PgBouncer says to a connection that brings settings with it.
 _POOLED = "unsupported startup parameter"
 # Raised by the seal of a store that a move is filling.
@@ -213,7 +201,6 @@ class Statement(NamedTuple):
 
     @classmethod
     def of(cls, named: str) -> Statement:
-        """The statement of a text with names."""
         return cls(*statements.numbered(named), named)
 
 
@@ -239,7 +226,7 @@ def listen_for_replica(connection: psycopg.Connection[Any] | psycopg.AsyncConnec
 
     def hear(said: psycopg.errors.Diagnostic) -> None:
         if said.source_function == _WAIT_FOR_REPLICA:
-            _unconfirmed.add(connection)
+            unconfirmed.add(connection)
 
     connection.add_notice_handler(hear)
 
@@ -261,13 +248,14 @@ class Unconfirmed(StoreUnavailable):
     """Committed here, and nowhere else: a failover would lose it."""
 
 
-_unconfirmed: weakref.WeakSet[Any] = weakref.WeakSet()
+# Connections whose last commit was not.
+unconfirmed: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def check_confirmed(connection: object, shown: str) -> None:
     """Raise if the last commit was given up waiting for its synchronous replica."""
-    if _unconfirmed and connection in _unconfirmed:
-        _unconfirmed.discard(connection)
+    if connection in unconfirmed:
+        unconfirmed.discard(connection)
         raise Unconfirmed(
             f"{shown} committed, but its synchronous replica did not confirm it: it may be lost; try again"
         )

@@ -13,54 +13,36 @@ Behind a pooler every verb is a transaction, which carries the settings of its u
 from __future__ import annotations
 
 import os
-from functools import partial
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial, partialmethod
 from operator import attrgetter
+from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 import psycopg
 from psycopg import errors
 
-from windlass.clock import from_micros
+from windlass.clock import Clock, from_micros
 from windlass.errors import StoreBusy, StoreError, StoreUnavailable
+from windlass.job import Lease, NewJob, TypeInfo
 from windlass.store import migration, running, samples, upkeep
-from windlass.store.engine import StoreClosed, asks, beats, glances, reads
+from windlass.store.engine import Bridge, Claimed, Enqueued, Settlement, Want, asks, beats, glances, reads
 from windlass.store.group_commit import GroupCommit, ListCall, calling, write_lists
-from windlass.store.postgres import claim, guests, health, hot, schema
+from windlass.store.oncall import DatabaseHealth
+from windlass.store.postgres import claim, guests, health, hot, schema, session
 from windlass.store.postgres.address import read
 from windlass.store.postgres.connections import Guard, Link, Listener, Pool
 from windlass.store.postgres.guests import Guests, GuestTx, Handlers
 from windlass.store.postgres.hot import Unanswered
-from windlass.store.postgres.session import (
-    DIALECT,
-    Connection,
-    PostgresTx,
-    Unconfirmed,
-    explain,
-    is_away,
-    is_passing,
-    lacks_day,
-    load,
-    localize,
-    told,
-)
+from windlass.store.postgres.session import Connection, PostgresTx
 from windlass.store.store import Store
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from datetime import datetime
-    from pathlib import Path
-
-    from windlass.clock import Clock
-    from windlass.job import Lease, NewJob, TypeInfo
-    from windlass.store.bridge import Bridge
-    from windlass.store.engine import Claimed, Enqueued, Settlement, Want
-    from windlass.store.oncall import DatabaseHealth
-    from windlass.store.upkeep import Retention, StoreStatus
-
+from windlass.store.upkeep import Retention, StoreStatus
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Verb = Callable[Concatenate[PostgresTx, P], T]
 
 _POOL = "pool"
 _PATIENCE_SECONDS = 30.0
@@ -90,13 +72,12 @@ class PostgresStore(Store):
     ) -> None:
         self._url = url
         self.address = read(url)
+        super().__init__(self.address.shown)
         # None: the server's own clock, which is the only one that all machines share.
         self._clock = clock
-        statements = load()
+        statements = session.load()
         self._tx = partial(PostgresTx, known=statements, clock=clock)
-        self._known = migration.load(DIALECT, migrations)
-        self._opened_by = os.getpid()
-        self._closed = False
+        self._known = migration.load(session.DIALECT, migrations)
         self._guard = Guard()
         uses = ("claim", "settle", "beat", "upkeep")
         self._links = {use: Link(self.address, use, self._guard) for use in uses}
@@ -122,13 +103,8 @@ class PostgresStore(Store):
 
     # --- how verbs are run ---
 
-    def _check_open(self) -> None:
-        if self._closed or os.getpid() != self._opened_by:
-            raise StoreClosed(self.address.shown)
-
     def _hot(self, use: str, verb: Callable[..., T], *args: object, again: bool = True) -> T:
         """On the connection of this use; again if it broke."""
-        self._check_open()
         return self._links[use].run(partial(self._try, use, verb, args), again=again)
 
     def _try(self, use: str, verb: Callable[..., T], args: tuple[object, ...], connection: Connection) -> T:
@@ -143,16 +119,16 @@ class PostgresStore(Store):
                 if whole:
                     with connection.transaction():
                         if self.address.pooler:
-                            localize(connection, use)
+                            session.localize(connection, use)
                         done = verb(tx, *args)
                 else:
                     done = verb(tx, *args)
             except errors.CheckViolation as error:
-                if tried > _TRIES or not lacks_day(error):
+                if tried > _TRIES or not session.lacks_day(error):
                     raise
                 health.make_days(self._tx(connection))
             except psycopg.Error as error:
-                if tried > _TRIES or not is_passing(error):
+                if tried > _TRIES or not session.is_passing(error):
                     raise
             else:
                 if tx.hinted:
@@ -176,7 +152,7 @@ class PostgresStore(Store):
             with self._pool.connection(until, checked=checked) as connection:
                 return call(connection)
         except psycopg.Error as error:
-            broken = explain(error, self.address.shown)
+            broken = session.explain(error, self.address.shown)
             if not again or not worth_repeating(broken, until):
                 raise broken from error
         except StoreUnavailable as error:
@@ -184,32 +160,26 @@ class PostgresStore(Store):
                 raise
         return self._pooled(call, until, checked=checked)
 
-    def _beat(self, verb: Callable[Concatenate[PostgresTx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def _beat(self, verb: Verb[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._hot("beat", partial(verb, **kwargs) if kwargs else verb, *args)
 
     _glance = _beat
+    _beside_claims = partialmethod(_hot, "claim")
 
-    def _beside_claims(self, verb: Callable[..., T], *args: object) -> T:
-        return self._hot("claim", verb, *args)
-
-    def _write(
-        self, verb: Callable[Concatenate[PostgresTx, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    def _write(self, verb: Verb[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._pooled(partial(self._try, _POOL, partial(verb, **kwargs), args))
 
-    def _rewrite(
-        self, verb: Callable[Concatenate[PostgresTx, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    def _rewrite(self, verb: Verb[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._pooled(partial(self._try, _POOL, partial(verb, **kwargs), args), again=True)
 
-    def _read(self, verb: Callable[Concatenate[PostgresTx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def _read(self, verb: Verb[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """In one snapshot: a job that ends meanwhile is seen once, neither twice nor not at all."""
 
         def snapshot(connection: Connection) -> T:
             connection.execute("begin isolation level repeatable read read only")
             try:
                 if self.address.pooler:
-                    localize(connection, _POOL)
+                    session.localize(connection, _POOL)
                 return verb(self._tx(connection), *args, **kwargs)
             finally:
                 if not connection.closed:
@@ -218,7 +188,7 @@ class PostgresStore(Store):
 
         return self._pooled(snapshot, again=True)
 
-    def _ask(self, verb: Callable[Concatenate[PostgresTx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def _ask(self, verb: Verb[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Without a snapshot, which is two statements more: an idle fleet shall ask little."""
         if self.address.pooler:
             return self._read(verb, *args, **kwargs)
@@ -231,19 +201,18 @@ class PostgresStore(Store):
     # Another file can only come in the place of a SQLite store.
     generation = 0
 
-    # --- producing ---
-
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        self._check_open()
+        if self._opened_by != os.getpid():
+            self._check_open()
         if not jobs:
             return []
         try:
-            if len(jobs) > _LARGE or calling() is not None:
+            if len(jobs) > _LARGE or calling().wanted is not None:
                 # The thread writes for no caller that may leave: only its own asks whether it is still there.
-                return self._enqueue_alone(jobs)
+                return self._enqueue_all(jobs)
             if self._line.is_free():
                 with self._line.lead:
-                    return self._enqueue_alone(jobs)
+                    return self._enqueue_all(jobs)
             return self._line.run(ListCall(jobs))  # type: ignore[no-any-return]
         except StoreUnavailable:
             self._unanswered.note(jobs)
@@ -263,8 +232,6 @@ class PostgresStore(Store):
             self.register(types, app)
         return self._guests.enqueue_on(connection, jobs, bridge)
 
-    # --- running ---
-
     extend = beats(claim.extend)
     look = glances(claim.look)
     # On the connection of claims: what a worker holds may be much, and a beat must not wait for it.
@@ -274,13 +241,12 @@ class PostgresStore(Store):
     def claim(self, want: Want) -> Claimed:
         # Without a mark never asked again by itself: the leases of a lost answer are the claimer's to
         # find and give back.
-        again = want.mark is not None
-        return self._hot("claim", claim.claim, want, self._floors, self._recent, again=again)
+        call = partial(self._try, "claim", claim.claim, (want, self._floors, self._recent))
+        return self._links["claim"].run(call, again=want.mark is not None)
 
     def settle(self, settlements: Sequence[Settlement]) -> list[Lease]:
-        return self._hot("settle", hot.settle, settlements) if settlements else []
-
-    # --- handlers ---
+        call = partial(self._try, "settle", hot.settle, (settlements,))
+        return self._links["settle"].run(call) if settlements else []
 
     def handlers(self) -> Handlers:
         self._check_open()
@@ -288,8 +254,6 @@ class PostgresStore(Store):
 
     def shared_address(self) -> str:
         return self._url
-
-    # --- upkeep ---
 
     def now(self) -> datetime:
         return from_micros(self._clock.micros() if self._clock else self._hot("beat", attrgetter("now")))
@@ -315,19 +279,10 @@ class PostgresStore(Store):
         """How other processes are notified and heard; None if the URL or a pooler forbids it."""
         return self._listener if self.address.notify else None
 
-    def wake_with(
-        self,
-        notify: Callable[[], None],
-        *,
-        first: Callable[[], bool] = lambda: False,
-        here: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._wake, self._first, self._wake_here = notify, first, here
-
     def close(self) -> None:
-        if self._closed or os.getpid() != self._opened_by:
+        if self._opened_by != os.getpid():
             return
-        self._closed = True
+        self._opened_by = None
         self._line.close(_CLOSE_SECONDS)
         self._listener.close()
         for link in self._links.values():
@@ -343,28 +298,23 @@ class PostgresStore(Store):
     # --- enqueueing ---
 
     def _enqueue_together(self, group: list[ListCall]) -> None:
-        write_lists(self._line.begin(group), self._enqueue_new, self._enqueue_alone)
+        write_lists(self._line.begin(group), partial(self._enqueue_all, alone=False), self._enqueue_all)
 
-    def _enqueue_new(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """One statement, its own transaction; fails if anything is known already."""
-        if not self._is_new(jobs):
-            raise LookupError("some may be known already: each call is looked at alone")
-        until = self._pool.deadline()
-        try:
-            return self._insert(jobs, until)
-        except StoreUnavailable as error:
-            return self._enqueue_again(jobs, until, error)
+    def _enqueue_all(self, jobs: Sequence[NewJob], *, alone: bool = True) -> list[Enqueued]:
+        """One statement, its own transaction; with a closer look if one caller's are known already.
 
-    def _enqueue_alone(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """The jobs of one caller. Ids are ours to repeat, so a lost answer is asked for again."""
+        Ids are ours to repeat, so a lost answer is asked for again.
+        """
         until = self._pool.deadline()
         try:
             if self._is_new(jobs):
                 try:
-                    return self._insert(jobs, until)
+                    return self._pooled(partial(self._insert, jobs), until)
                 except StoreError as error:
-                    if not isinstance(error.__cause__, _LOOK_CLOSER):
+                    if not alone or not isinstance(error.__cause__, _LOOK_CLOSER):
                         raise
+            elif not alone:
+                raise LookupError("some may be known already: each call is looked at alone")
             return self._enqueue_closely(jobs, until, repeated=self._unanswered.has(jobs))
         except StoreUnavailable as error:
             return self._enqueue_again(jobs, until, error)
@@ -391,24 +341,22 @@ class PostgresStore(Store):
         for new in jobs:
             if new.own_id or new.depends_on or new.unique:
                 return False
-        return not self._unanswered.has(jobs)
+        return not (self._unanswered and self._unanswered.has(jobs))
 
-    def _insert(self, jobs: Sequence[NewJob], until: float) -> list[Enqueued]:
-        first = hot.may_be_first(jobs) and self._first()
-        insert = self._insert_first if first else hot.enqueue_new
-        return self._pooled(lambda connection: insert(self._tx(connection), jobs), until)
-
-    def _insert_first(self, tx: PostgresTx, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """The first after a pause: while its commit goes to the disk, workers claim it already."""
-        done = hot.enqueue_first(tx, jobs, self._listener.name)
+    def _insert(self, jobs: Sequence[NewJob], connection: Connection) -> list[Enqueued]:
+        tx = self._tx(connection)
+        if not (hot.may_be_first(jobs) and self._first()):
+            return hot.enqueue_new(tx, jobs)
+        # The first after a pause: while its commit goes to the disk, workers claim it already.
+        done = hot.enqueue_new(tx, jobs, self._listener.name)
         self._wake_here()
         try:
             hot.flush(tx)
         except psycopg.Error as error:
-            if is_away(error):
+            if session.is_away(error):
                 raise
             # They are written: to their producer this is an answer that was lost, whatever else it is.
-            raise StoreUnavailable(f"{self.address.shown}: {told(error)}; try again") from error
+            raise StoreUnavailable(f"{self.address.shown}: {session.told(error)}; try again") from error
         return done
 
     def _enqueue_closely(self, jobs: Sequence[NewJob], until: float, *, repeated: bool) -> list[Enqueued]:
@@ -419,7 +367,7 @@ class PostgresStore(Store):
 
 def worth_repeating(error: StoreError, until: float) -> bool:
     """Whether another connection may do what this one did not; a missing replica was waited for."""
-    lost = isinstance(error, StoreUnavailable) and not isinstance(error, Unconfirmed)
+    lost = isinstance(error, StoreUnavailable) and not isinstance(error, session.Unconfirmed)
     return lost and monotonic() < until
 
 

@@ -209,6 +209,10 @@ update windlass.moves set state = 'filled' where id = :id and state = 'filling';
 -- A move that was taken back leaves nothing behind.
 delete from windlass.moves where id = :id and state = 'filling';
 
+-- name: move_cleared_unbegun [postgres]
+-- The same for a move that had copied nothing when it was seen: only if it still has not. It may have begun in its source since.
+delete from windlass.moves where id = :id and state = 'filling' and copied = '{}';
+
 -- name: move_copied [postgres]
 -- So far rows have been copied. Only from where this process believes to be: two must not copy the same rows.
 update windlass.moves set copied = :copied where id = :id and state = 'filling' and copied = :before;

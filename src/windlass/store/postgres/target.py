@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 from psycopg import sql
@@ -15,9 +16,6 @@ from windlass.store.postgres import schema
 from windlass.store.postgres.address import read
 from windlass.store.postgres.connections import Guard, Link
 from windlass.store.postgres.session import DIALECT, PostgresTx, load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 T = TypeVar("T")
 
@@ -42,7 +40,6 @@ class PostgresTarget:
             raise
 
     def mark(self) -> Mark | None:
-        """What the store remembers of a move to here."""
         return self._run(_mark)
 
     def begin(self, mark: Mark) -> None:
@@ -114,15 +111,14 @@ class PostgresTarget:
         self._run(finish)
 
     def open(self, move: str) -> None:
-        """Let everybody in."""
         self._run(lambda tx: self._unseal(tx, "move_filled", move))
 
-    def clear(self, move: str) -> None:
-        """Throw away what was copied, and let everybody in."""
+    def clear(self, move: str, *, begun: bool) -> None:
+        """Throw away what was copied, and let everybody in. Refused if it was not `begun`, and is by now."""
 
         def clear(tx: PostgresTx) -> None:
             with tx.part():
-                self._unseal(tx, "move_cleared", move)
+                self._unseal(tx, "move_cleared" if begun else "move_cleared_unbegun", move)
                 tx.connection.execute(sql.SQL("truncate {}").format(sql.SQL(", ").join(map(_name, TABLES))))
 
         self._run(clear)

@@ -57,6 +57,19 @@ def size_of(path: str) -> int:
         return 0
 
 
+def sync_folder(path: str) -> None:
+    """Wait until what became of the names beside a file, its own among them, is on the disk."""
+    folder = os.path.dirname(os.path.abspath(path))  # noqa: PTH100, PTH120 - a plain name
+    # As SQLite does, we go without where a folder cannot be opened: Windows opens none.
+    if sys.platform == "win32" or not os.access(folder, os.R_OK):
+        return
+    opened = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
 def refuse_emptied(path: str) -> None:
     """Refuse an empty file beside a log that is not: only truncating it leaves that behind."""
     # The log first: in a store that is just being made the file is written before the log.

@@ -6,6 +6,7 @@ import gc
 import os
 import threading
 import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import chain, repeat
@@ -16,16 +17,13 @@ from urllib.parse import quote
 import msgspec
 
 from windlass.errors import StoreBusy, StoreError, StoreMismatch, StoreUnavailable
+from windlass.job import NewJob
 from windlass.store import statements as texts
-from windlass.store.engine import Unstorable
+from windlass.store.engine import Enqueued, Row, Unstorable
 from windlass.store.sqlite import beside, seal
 from windlass.store.sqlite.library import sqlite3
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from windlass.job import NewJob
-    from windlass.store.engine import Enqueued, Row
     from windlass.store.sqlite.storefile import StoreFile
 
 
@@ -339,7 +337,6 @@ class Readers:
         return version
 
     def is_locked(self) -> bool:
-        """Whether some connection holds the write lock of the store's file just now."""
         with self._gate:
             try:
                 if self._probing is None or self._probing.generation != self._file.generation:
@@ -356,7 +353,6 @@ class Readers:
         return False
 
     def pause(self) -> bool:
-        """Wait until nobody reads, and close every file; False if somebody goes on reading."""
         self._gate.acquire()
         if self._is_reading():
             # A connection refers to itself by its cached statements: one that was lost waits for this.
@@ -371,11 +367,9 @@ class Readers:
         return False
 
     def resume(self) -> None:
-        """Go on after `pause`."""
         self._gate.release()
 
     def close(self) -> None:
-        """Let go of every file that nobody is reading."""
         with self._gate:
             self._close_idle()
 

@@ -14,8 +14,7 @@ from typing import Any, Self, cast
 
 from windlass.clock import Clock, SystemClock
 from windlass.errors import Refused, StoreBusy, TransactionTooLong, must_be
-from windlass.store.bridge import Bridge, across_block
-from windlass.store.engine import Settlement
+from windlass.store.engine import Bridge, Settlement, across_block
 from windlass.store.sqlite import hot, schema, storefile
 from windlass.store.sqlite.connection import MEMORY, Connection, SqliteTx, explain
 from windlass.store.sqlite.library import has_wal_reset_bug, sqlite3
@@ -47,8 +46,6 @@ class AsyncGuest:
 
 
 class _Answer:
-    """What a statement said, already fetched."""
-
     def __init__(self, rows: list[sqlite3.Row], rowcount: int) -> None:
         self._rows = rows
         self.rowcount = rowcount
@@ -73,7 +70,7 @@ def guest_transaction(
     statements: Mapping[str, str],
     clock: Clock,
     *,
-    prepare: Callable[[sqlite3.Connection], None],
+    prepare: Callable[[SqliteTx], None],
 ) -> Iterator[SqliteTx]:
     """A part of the caller's transaction; the commit is left to the caller.
 
@@ -95,7 +92,7 @@ def guest_transaction(
         tx = SqliteTx(cast("sqlite3.Connection", guest), statements, clock.micros())
         try:
             with tx.part():
-                prepare(cast("sqlite3.Connection", guest))
+                prepare(tx)
                 if not began:
                     guest.execute(statements["take_write_lock"])
                 yield tx
@@ -137,11 +134,9 @@ class HandlerConnection(Connection):
     """What a handler holds: an ordinary connection, but its transaction is not the handler's to end."""
 
     def commit(self) -> None:
-        """Refused."""
         raise Refused("the transaction commits with the job, at the end of the block; nothing was committed")
 
     def rollback(self) -> None:
-        """Refused."""
         raise Refused("raise an exception to undo the transaction")
 
 
@@ -244,7 +239,6 @@ class _Watch:
             raise TransactionTooLong(self._path, self._longest) from error
 
     def _end(self) -> None:
-        """On the timer's thread."""
         with self._lock:
             if self._free is not None:
                 return

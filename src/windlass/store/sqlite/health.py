@@ -13,12 +13,14 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from windlass.clock import span
 from windlass.errors import StoreBusy, StoreMismatch, StoreUnavailable, must_be
 from windlass.store import chains, migration, rows, upkeep
 from windlass.store.engine import Row, Tx
 from windlass.store.migration import Migration, Schema
-from windlass.store.oncall import DatabaseHealth, DatabaseSetting, TableHealth
+from windlass.store.oncall import DatabaseHealth, TableHealth, checked_settings
 from windlass.store.sqlite import beside, schema, seal, storefile
 from windlass.store.sqlite.connection import MEMORY, SqliteTx, open_connection, translated
 from windlass.store.sqlite.library import has_wal_reset_bug, sqlite3, version_text
@@ -46,7 +48,7 @@ def status(
     tx = schema.transaction(connection)
     sizes = tx.row("sizes", limit=most)
     assert sizes is not None  # noqa: S101 - an aggregate has a row
-    found = schema.look(connection, known)
+    found = schema.look(tx, known)
     moved = tx.row("move")
     return StoreStatus(
         url=f"sqlite:///{path}",
@@ -78,12 +80,8 @@ def database(
             for name, rows in (("jobs", found.live), ("archive", found.archived))
         ],
         settings=[
-            DatabaseSetting(
-                name=name,
-                value=(value := str(_pragma(connection, name))),
-                wanted=None if path == MEMORY or read_only or value in allowed else allowed[0],
-            )
-            for name, allowed in _SETTINGS.items()
+            msgspec.structs.replace(each, wanted=None) if path == MEMORY or read_only else each
+            for each in checked_settings({name: _pragma(connection, name) for name in _SETTINGS}, _SETTINGS)
         ],
         notes=list(found.notes),
         wal_bytes=beside.size_of(path + "-wal"),
@@ -112,6 +110,8 @@ def backup(source: StoreFile, path: str) -> None:
                 os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
                 beside.same_mode(path, source.path)
                 connection.execute("vacuum into ?", (path,))
+                # SQLite does not sync that the copy's journal is gone: found again, it would undo the copy.
+                beside.sync_folder(path)
         except BaseException:  # wall: nothing half-made stays; the error goes on
             # A half of a copy would stand in the way of the next one.
             Path(path).unlink(missing_ok=True)
@@ -158,7 +158,6 @@ def _notes(path: str) -> list[str]:
 
 
 def _file_system(path: str) -> str | None:
-    """The kind of file system that a path lies on, if the system tells."""
     try:
         mounts = Path("/proc/mounts").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -233,9 +232,9 @@ def _copy(source: str, copy: str) -> Schema:
     known = migration.load(schema.DIALECT)
     mode = "rw" if os.access(source, os.W_OK) else "ro"
     with closing(open_connection(source, mode=mode)) as connection, translated(source):
-        if not schema.says(connection, "has_schema"):
+        found = schema.look(schema.transaction(connection), known)
+        if found.number is None:
             raise StoreMismatch(f"{source} is no backup of a Windlass store: it has no Windlass tables")
-        found = schema.look(connection, known)
         migration.check_known(found, source)
         problems = check(connection)
         if problems:
@@ -285,7 +284,6 @@ def _refusal(path: str, others: list[int]) -> StoreBusy:
 
 
 def _swap(copy: str, path: str) -> str | None:
-    """Put the copy at the path; where the file is that was there before."""
     kept = None
     if os.path.exists(path):  # noqa: PTH110
         kept = beside.free_name(path, ".before-restore")
@@ -295,11 +293,7 @@ def _swap(copy: str, path: str) -> str | None:
             with contextlib.suppress(FileNotFoundError):
                 os.rename(path + suffix, kept + suffix)  # noqa: PTH104
     os.rename(copy, path)  # noqa: PTH104
-    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)  # noqa: PTH120
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    beside.sync_folder(path)
     return kept
 
 

@@ -19,47 +19,44 @@ from windlass.store.sqlite.storefile import StoreFile, our_turn
 DIALECT = "sqlite"
 
 
-def look(connection: sqlite3.Connection, known: Sequence[Migration]) -> Schema:
+def look(tx: SqliteTx, known: Sequence[Migration]) -> Schema:
     """What the file has seen, beside what this code knows."""
-    return migration.compare(_applied(connection), known)
+    return migration.compare(migration.applied(tx), known)
 
 
-def prepare(connection: sqlite3.Connection, path: str, clock: Clock, known: Sequence[Migration]) -> None:
+def prepare(tx: SqliteTx, path: str, known: Sequence[Migration]) -> None:
     """Bring a new file up to the newest schema; refuse one that this code must not touch."""
-    if says(connection, "has_schema"):
-        migration.check(look(connection, known), path)
+    found = look(tx, known)
+    if found.number is None:
+        bring_up(tx, path, known)
     else:
-        bring_up(connection, path, clock, known)
+        migration.check(found, path)
 
 
-def add_within(connection: sqlite3.Connection, clock: Clock, known: Sequence[Migration]) -> None:
+def add_within(tx: SqliteTx, known: Sequence[Migration]) -> None:
     """Add our tables to a file without them as a part of the caller's transaction, to commit with it."""
-    if not says(connection, "has_schema"):
+    if migration.applied(tx) is None:
         for each in known:
-            _at_once(connection, each, clock, lambda _: None)
+            _at_once(tx, each, lambda _: None)
 
 
 def bring_up(
-    connection: sqlite3.Connection,
-    path: str,
-    clock: Clock,
-    known: Sequence[Migration],
-    say: Callable[[str], None] = lambda _: None,
+    tx: SqliteTx, path: str, known: Sequence[Migration], say: Callable[[str], None] = lambda _: None
 ) -> list[str]:
     """Apply every migration that the file has not seen; their names. Only one at a time comes here."""
-    found = look(connection, known)
+    found = look(tx, known)
     migration.check_known(found, path)
     if found.number is None:
         # That room is given back can only be chosen while a file is new.
-        if says(connection, "is_empty"):
-            connection.execute("pragma auto_vacuum = incremental")
-        write_ahead(connection, path)
+        if _is_empty(tx):
+            tx.connection.execute("pragma auto_vacuum = incremental")
+        write_ahead(tx.connection, path)
     pending = [each for each in known if each.label in found.pending]
     if found.number is None and not any(each.alone for each in pending):
         # A new store is there with all of its migrations or not at all, also for who opens it meanwhile.
-        with _exclusive(connection):
-            return [each.label for each in pending if _at_once(connection, each, clock, say)]
-    return [each.label for each in pending if _apply(connection, each, clock, say)]
+        with _exclusive(tx.connection):
+            return [each.label for each in pending if _at_once(tx, each, say)]
+    return [each.label for each in pending if _apply(tx, each, say)]
 
 
 def write_ahead(connection: sqlite3.Connection, path: str) -> None:
@@ -71,28 +68,22 @@ def write_ahead(connection: sqlite3.Connection, path: str) -> None:
         )
 
 
-def _apply(connection: sqlite3.Connection, each: Migration, clock: Clock, say: Callable[[str], None]) -> bool:
+def _apply(tx: SqliteTx, each: Migration, say: Callable[[str], None]) -> bool:
     """Apply one migration; False if another migrator has done so meanwhile."""
     if each.alone:
-        steps = list(_each(each.text))
-        for number, statement in enumerate(steps, 1):
-            say(f"applying {each.label}, step {number} of {len(steps)}")
-            connection.execute(statement)
-        _note(connection, each, clock)
-        return True
-    with _exclusive(connection):
-        return _at_once(connection, each, clock, say)
+        steps = each.steps(sqlite3.complete_statement)
+        return migration.apply_alone(tx, each, steps, tx.connection.execute, say)
+    with _exclusive(tx.connection):
+        return _at_once(tx, each, say)
 
 
-def _at_once(
-    connection: sqlite3.Connection, each: Migration, clock: Clock, say: Callable[[str], None]
-) -> bool:
-    if each.number in (_applied(connection) or {}):
+def _at_once(tx: SqliteTx, each: Migration, say: Callable[[str], None]) -> bool:
+    if each.number in (migration.applied(tx) or {}):
         return False
     say(f"applying {each.label}")
-    for statement in _each(each.text):
-        connection.execute(statement)
-    _note(connection, each, clock)
+    for statement in each.steps(sqlite3.complete_statement):
+        tx.connection.execute(statement)
+    migration.note(tx, each)
     return True
 
 
@@ -107,30 +98,9 @@ def _exclusive(connection: sqlite3.Connection) -> Iterator[None]:
             connection.execute("rollback")
 
 
-def _note(connection: sqlite3.Connection, each: Migration, clock: Clock) -> None:
-    tx = transaction(connection, clock.micros())
-    tx.change("note_migration", number=each.number, name=each.name, kind=each.kind.value, now=tx.now)
-
-
-def _each(text: str) -> Iterator[str]:
-    statement = ""
-    for line in text.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
-
-
-def _applied(connection: sqlite3.Connection) -> dict[int, str] | None:
-    if not says(connection, "has_schema"):
-        return None
-    return {row["number"]: row["kind"] for row in transaction(connection).rows("applied")}
-
-
-def says(connection: sqlite3.Connection, question: str) -> bool:
-    """Whether the file `has_schema`, our tables, or `is_empty`."""
-    [(answer,)] = (row.values() for row in transaction(connection).rows(question))
-    return bool(answer)
+def _is_empty(tx: SqliteTx) -> bool:
+    [row] = tx.rows("is_empty")
+    return bool(row["empty"])
 
 
 def transaction(connection: sqlite3.Connection, now: int = 0) -> SqliteTx:
@@ -153,10 +123,16 @@ def make(
         beside.refuse_emptied(path)
         if not beside.size_of(path):
             raise _no_store(path)
+    if beside.size_of(path) and beside.size_of(path + "-journal"):
+        # The power was cut while the file got its log. SQLite takes that back, and then uses a log that is
+        # there already, as long as this connection is open.
+        file.open_first(create=False, patience=patience).close()
     with closing(file.open_first(create=create, patience=patience)) as connection, translated(path):
         connection.execute(f"pragma busy_timeout = {round(busy * 1000)}")
-        if says(connection, "has_schema"):
-            migration.check(look(connection, known), path)
+        tx = transaction(connection, clock.micros())
+        found = look(tx, known)
+        if found.number is not None:
+            migration.check(found, path)
             if not file.read_only:
                 file.follow_mode()
                 write_ahead(connection, path)
@@ -166,13 +142,13 @@ def make(
             # empty may be a store that another process makes just now.
             raise (
                 _no_store(path)
-                if says(connection, "is_empty")
+                if _is_empty(tx)
                 else StoreMismatch(
                     f"{path} is a database without Windlass tables; `windlass db migrate` adds them to it"
                 )
             )
         with closing(our_turn(path, patience)):
-            prepare(connection, path, clock, known)
+            prepare(tx, path, known)
 
 
 def _no_store(path: str) -> StoreUnavailable:
@@ -189,8 +165,8 @@ def migrate(path: str, folder: Path | None, say: Callable[[str], None], *, patie
         translated(file.path),
         closing(our_turn(file.path, patience)),
     ):
-        known = migration.load(DIALECT, folder)
-        return bring_up(connection, file.path, SystemClock(), known, say)
+        tx = transaction(connection, SystemClock().micros())
+        return bring_up(tx, file.path, migration.load(DIALECT, folder), say)
 
 
 def look_at(path: str, folder: Path | None) -> Schema:
@@ -199,4 +175,4 @@ def look_at(path: str, folder: Path | None) -> Schema:
     if not os.path.exists(file.path):  # noqa: PTH110 - also for names that are too long to exist
         return migration.compare(None, known)
     with closing(file.open_first(create=False, patience=0)) as connection, translated(file.path):
-        return look(connection, known)
+        return look(transaction(connection), known)

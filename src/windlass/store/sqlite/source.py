@@ -39,10 +39,9 @@ class SqliteSource:
         self._connection = self._file.open_first(create=False, patience=patience)
         self._tx = schema.transaction(self._connection)
         with or_close(self._connection.close), translated(self._path):
-            migration.check(schema.look(self._connection, migration.load(schema.DIALECT)), self._path)
+            migration.check(schema.look(self._tx, migration.load(schema.DIALECT)), self._path)
 
     def mark(self) -> Mark | None:
-        """What the store remembers of a move from here."""
         with translated(self._path):
             row = self._tx.row("move")
         return None if row is None else msgspec.convert(dict(row), Mark)
@@ -87,7 +86,6 @@ class SqliteSource:
             return int(count)
 
     def batch(self, table: str, after: Place | None, limit: int) -> Batch | None:
-        """The next rows in the table's order; None if there are no more."""
         order = TABLES[table]
         columns = self.columns(table)
         text = (
@@ -116,7 +114,6 @@ class SqliteSource:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """In our turn, in one transaction."""
         with closing(our_turn(self._path, self._patience)), translated(self._path):
             self._connection.execute("begin immediate")
             try:

@@ -15,8 +15,7 @@ from windlass.clock import Clock, SystemClock, from_micros
 from windlass.errors import Refused, StoreBusy, StoreUnavailable
 from windlass.job import Lease, NewJob, TypeInfo
 from windlass.store import catalogue, migration, statements
-from windlass.store.bridge import Bridge
-from windlass.store.engine import Claimed, Enqueued, Settlement, StoreClosed, Want
+from windlass.store.engine import Bridge, Claimed, Enqueued, Settlement, Want
 from windlass.store.oncall import DatabaseHealth
 from windlass.store.sqlite import guests, health, hot, schema, storefile
 from windlass.store.sqlite.connection import MEMORY, Connection, Readers, SqliteTx, open_connection
@@ -54,14 +53,13 @@ class SqliteStore(Store):
             )
         self._file = StoreFile(path)
         self.path = self._file.path
+        super().__init__(self.path)
         self.clock = clock or SystemClock()
         self._statements = statements.load(schema.DIALECT)
         self._known = migration.load(schema.DIALECT, migrations)
         self._patience = patience
         self._readers = Readers(self._file)
         self._handlers = guests.Handlers(self._file.ensure, self._statements, self.clock, patience=patience)
-        self._opened_by = os.getpid()
-        self._closed = False
         self._make = partial(schema.make, self._file, self.clock, self._known, patience=patience)
         # False while a transaction of somebody else keeps us from adding our tables to a file.
         self._made = self.path == MEMORY or self._make_at_once(create=create)
@@ -75,8 +73,6 @@ class SqliteStore(Store):
             open_now=self._made,
         )
         _open.add(self)
-
-    # --- opening ---
 
     def _make_at_once(self, *, create: bool) -> bool:
         """False if the tables cannot be added just now. The lock may be held by the caller itself."""
@@ -118,12 +114,9 @@ class SqliteStore(Store):
         return self._blank()
 
     def _blank(self) -> Connection:
-        """A new store in memory."""
         connection = open_connection(MEMORY)
-        schema.prepare(connection, MEMORY, self.clock, self._known)
+        schema.prepare(schema.transaction(connection, self.clock.micros()), MEMORY, self._known)
         return connection
-
-    # --- producing ---
 
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         alone = hot.enqueue_alone if len(jobs) == 1 and jobs[0].fresh and hot.is_plain(jobs[0]) else None
@@ -143,10 +136,10 @@ class SqliteStore(Store):
         self._file.ensure()
         self._file.check_kept()
 
-        def prepare(connection: sqlite3.Connection) -> None:
+        def prepare(tx: SqliteTx) -> None:
             """On the first use of the queue our tables may be missing; they commit with the caller's rows."""
             if not self._made:
-                schema.add_within(connection, self.clock, self._known)
+                schema.add_within(tx, self._known)
 
         with guests.guest_transaction(guest, self.path, self._statements, self.clock, prepare=prepare) as tx:
             if types:
@@ -178,8 +171,6 @@ class SqliteStore(Store):
             self._file.ensure()
         return self._file.generation
 
-    # --- running ---
-
     def claim(self, want: Want) -> Claimed:
         # A look first: an idle fleet must not queue for the write lock to find nothing.
         limit_state = None
@@ -193,8 +184,6 @@ class SqliteStore(Store):
     def settle(self, settlements: Sequence[Settlement]) -> list[Lease]:
         return self._writer.run(hot.settle, settlements) if settlements else []
 
-    # --- handlers ---
-
     def handlers(self) -> guests.Handlers:
         # As for a caller's connection: it runs no checkpoints of its own.
         self._writer.checkpoint_soon()
@@ -205,8 +194,6 @@ class SqliteStore(Store):
             raise Refused("a store in memory has no second connection; ctx.transaction() needs a file")
         self._writer.checkpoint_soon()
         return self.path
-
-    # --- upkeep ---
 
     def now(self) -> datetime:
         return from_micros(self.clock.micros())
@@ -227,8 +214,7 @@ class SqliteStore(Store):
             return health.database(connection, self.path, self._known, read_only=self._file.read_only)
 
     def backup(self, path: str) -> None:
-        if self._closed or os.getpid() != self._opened_by:
-            raise StoreClosed(self.path)
+        self._check_open()
         health.backup(self._file, path)
 
     def check(self) -> list[str]:
@@ -240,9 +226,9 @@ class SqliteStore(Store):
         return None if self.path == MEMORY else self._readers.data_version
 
     def close(self) -> None:
-        if self._closed or os.getpid() != self._opened_by:
+        if self._opened_by != os.getpid():
             return
-        self._closed = True
+        self._opened_by = None
         # The writer is last: it notes that the log is gone.
         self._readers.close()
         self._writer.close()
@@ -251,7 +237,7 @@ class SqliteStore(Store):
 
     def before_fork(self) -> bool:
         """Close every file; False if one is in use and cannot be closed."""
-        if self.path == MEMORY or self._closed or os.getpid() != self._opened_by:
+        if self.path == MEMORY or self._opened_by != os.getpid():
             return True
         if not self._readers.pause():
             return False
@@ -261,8 +247,7 @@ class SqliteStore(Store):
         return True
 
     def after_fork_in_parent(self) -> None:
-        """Go on; files are opened again when they are needed."""
-        if self.path != MEMORY and not self._closed and os.getpid() == self._opened_by:
+        if self.path != MEMORY and self._opened_by == os.getpid():
             self._readers.resume()
             self._writer.resume()
 
@@ -277,21 +262,20 @@ class SqliteStore(Store):
     def _read(self, verb: Callable[Concatenate[SqliteTx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         if self.path == MEMORY:
             return self._write(verb, *args, **kwargs)
-        usable = self._made and not self._closed and os.getpid() == self._opened_by
+        usable = self._made and self._opened_by == os.getpid()
         with self._readers.one() if usable else self._reader() as connection:
             return verb(SqliteTx(connection, self._statements, self.clock.micros()), *args, **kwargs)
 
     def _reader(self) -> AbstractContextManager[sqlite3.Connection]:
         """A connection for one short read, which sees one state of the store."""
-        if self._closed or os.getpid() != self._opened_by:
-            raise StoreClosed(self.path)
+        self._check_open()
         return self._readers.one() if self._made else self._reader_of_unmade()
 
     @contextmanager
     def _reader_of_unmade(self) -> Iterator[sqlite3.Connection]:
         """Before our tables are in the file there is nothing to read: as in a new store."""
         with self._readers.one() as connection:
-            if schema.says(connection, "has_schema"):
+            if migration.applied(schema.transaction(connection)) is not None:
                 yield connection
                 return
         with closing(self._blank()) as connection:

@@ -53,6 +53,7 @@ class Turn:
     """
 
     def __init__(self, path: str) -> None:
+        self._path = path
         self._door = beside.open_lock(path, "-door")
         with beside.or_close(partial(os.close, self._door)):
             self._turn = beside.open_lock(path, "-turn")
@@ -61,13 +62,11 @@ class Turn:
         self.leave_door: Callable[[], None] = partial(fcntl.flock, self._door, fcntl.LOCK_UN)
 
     def take(self) -> None:
-        """Wait for our turn."""
         fcntl.flock(self._door, fcntl.LOCK_EX)
         fcntl.flock(self._turn, fcntl.LOCK_EX)
         self.leave_door()
 
     def take_within(self, seconds: float) -> bool:
-        """Wait for our turn, but not for ever; False if it did not come."""
         pause = threading.Event()
         for _ in range(max(1, round(seconds / _STEP_SECONDS))):
             if self.take_if_free():
@@ -90,10 +89,13 @@ class Turn:
         """Keep a note in the lock file; one that cannot be kept is only missed."""
         with contextlib.suppress(OSError):
             if os.pread(self._turn, _LONGEST_NOTE, 0) != text:
+                # A power cut must not bring back a log that the new note does not know.
+                beside.sync_folder(self._path)
                 os.ftruncate(self._turn, os.pwrite(self._turn, text, 0))
+                if text:
+                    os.fsync(self._turn)
 
     def close(self) -> None:
-        """Let go of the files."""
         os.close(self._door)
         os.close(self._turn)
 
@@ -144,7 +146,6 @@ class OnlyProcess(AlwaysMine):
         return file
 
     def close(self) -> None:
-        """Let go of the lock with the last who holds it."""
         with self._guard:
             file, holders = self._held[self._path]
             if holders > 1:
@@ -361,7 +362,6 @@ class StoreFile:
         return self
 
     def connect(self, kind: type[Connection] = Connection, *, cached: int = 256) -> Connection:
-        """Open a connection to the store's file, and to no other."""
         self.ensure()
         self.check_kept()
         main, generation = self._main, self.generation
@@ -373,7 +373,6 @@ class StoreFile:
         return connection
 
     def ensure(self) -> StoreFile:
-        """If the file was taken away, go on with the one that is at the path now."""
         if self.lost:
             with self._lock:
                 if self.lost:

@@ -18,9 +18,8 @@ from typing import Any, TypeVar
 
 from windlass.clock import Clock
 from windlass.errors import StoreBusy, StoreError, StoreUnavailable, WindlassError
-from windlass.store import group_commit
 from windlass.store.engine import StoreClosed
-from windlass.store.group_commit import Call, GroupCommit, fail, share
+from windlass.store.group_commit import Call, GroupCommit, calling, check_wanted, fail, share
 from windlass.store.sqlite import beside, storefile
 from windlass.store.sqlite.connection import LONGEST_LOG, MEMORY, Connection, SqliteTx, explain
 from windlass.store.sqlite.library import sqlite3
@@ -82,7 +81,6 @@ class Checkpointer:
         return self._due
 
     def run(self, writer: sqlite3.Connection) -> None:
-        """Make the log large if it is not, and empty it."""
         self._due = False
         if self._size() < _LARGE_LOG:
             self._make_room()
@@ -115,7 +113,6 @@ class Checkpointer:
         return not busy and pages == moved
 
     def close(self) -> None:
-        """Let go of the connection and of the log."""
         self._connection.close()
         os.close(self._log)
 
@@ -224,7 +221,7 @@ class Writer:
             raise StoreClosed(self._path)
         if self.read_only:
             raise StoreUnavailable(f"{self._path} is read-only for this user; nothing was written")
-        group_commit.check_wanted()
+        check_wanted()
         if self._line.is_free():
             try:
                 with self._line.lead:
@@ -257,7 +254,6 @@ class Writer:
             self._wake()
 
     def close(self) -> None:
-        """Write what waits, then stop."""
         if self._closed:
             return
         self._closed = True
@@ -277,7 +273,6 @@ class Writer:
         return True
 
     def resume(self) -> None:
-        """Go on after `pause`; the files are opened again when they are needed."""
         self._line.lead.release()
 
     def _open(self) -> None:
@@ -378,8 +373,7 @@ class Writer:
         return not alone or result is not None, result
 
     def _wait_for(self, operation: Operation) -> None:
-        """The writer's thread writes it, as long as our patience lasts."""
-        patience = group_commit.patience(self._patience)
+        patience = min(self._patience, calling().patience)
         if operation.wait(min(_OWN_LOCK_SECONDS, patience)):
             return
         if self._closed and self._line.give_up(operation):
@@ -403,7 +397,6 @@ class Writer:
     # --- on the writer's thread ---
 
     def _write_group(self, group: list[Operation]) -> None:
-        """One transaction and one turn for all."""
         try:
             group.sort(key=lambda operation: not operation.urgent)
             connection = self._connected()
@@ -479,10 +472,7 @@ class Writer:
         failure.__cause__ = error
         return failure
 
-    # --- on either ---
-
     def _begun(self, connection: sqlite3.Connection) -> bool:
-        """Try to take SQLite's write lock."""
         try:
             connection.execute("begin immediate")
         except sqlite3.OperationalError as error:
@@ -494,7 +484,6 @@ class Writer:
 
 
 def _run_joined(tx: SqliteTx, group: Sequence[Operation]) -> None:
-    """One call for all who want the same done to their lists."""
     for verb in {operation.verb for operation in group}:
         same = [operation for operation in group if operation.verb is verb]
         answers = verb(tx, [item for operation in same for item in operation.args[0]])

@@ -20,13 +20,13 @@ import msgspec
 from windlass.clock import Clock
 from windlass.job import Output, Reason
 from windlass.outcome import Crashed, Interrupted, Result, Returned, TimedOut
-from windlass.size import told_size
+from windlass.size import size_text
 from windlass.worker.children import messages, process_tree
 from windlass.worker.children.messages import Answered, Asked, Verb, retell
 from windlass.worker.children.process_tree import OomWatch
-from windlass.worker.context_backend import ContextBackend
-from windlass.worker.run import Run
+from windlass.worker.run import ContextBackend, Run
 from windlass.worker.shell import TERM_SECONDS, Reader, told_end
+from windlass.worker.watch import TAG
 from windlass.worker.watchdog import Guard
 
 # The child has the worker's own view of where modules are found, before it imports any.
@@ -79,7 +79,7 @@ class Child:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
-                    env={**os.environ, process_tree.TAG: self._tag},
+                    env={**os.environ, TAG: self._tag},
                     pass_fds=(theirs.fileno(),),
                     start_new_session=True,
                 )
@@ -302,7 +302,7 @@ class ChildRun:
             # What forked processes share was counted for each of them.
             resident = process_tree.shared_out(self._child.pid) or used.resident
             if resident > work.memory:
-                return self._no_memory(work.memory, f"with its processes it took {told_size(resident)}")
+                return self._no_memory(work.memory, f"with its processes it took {size_text(resident)}")
         if work.cpu_time is not None and used.cpu - before > work.cpu_time:
             return self._no_time(work.cpu_time)
         return None
@@ -326,7 +326,7 @@ class ChildRun:
 
     def _no_memory(self, limit: int, told: str) -> Crashed:
         self._end()
-        message = f"over its memory limit of {told_size(limit)}: {told}"
+        message = f"over its memory limit of {size_text(limit)}: {told}"
         return Crashed(Reason.MEMORY_LIMIT, message, self._said())
 
     def _no_time(self, limit: float) -> TimedOut:
@@ -341,7 +341,7 @@ class ChildRun:
             return self._no_time(work.cpu_time)
         ending = "it is gone" if code is None else told_end(code)
         size = self._used.resident or self._child.peak
-        message = f"its process ended: {ending}; resident size at last {told_size(size)}"
+        message = f"its process ended: {ending}; resident size at last {size_text(size)}"
         if code == -signal.SIGKILL:
             if self._oom.explains():
                 message += "; the kernel killed it because memory ran out"
@@ -361,8 +361,7 @@ def carry_out(asked: Asked, backend: ContextBackend) -> Answered:
         return Answered(asked.number, error=type(error).__name__, message=str(error))
 
 
-def _parameters(verb: Verb) -> list[Any]:
-    return [kind for name, kind in get_type_hints(getattr(ContextBackend, verb)).items() if name != "return"]
-
-
-_PARAMETERS: Mapping[Verb, list[Any]] = {verb: _parameters(verb) for verb in get_args(Verb)}
+# The types of the parameters of each; the last hint is what it returns.
+_PARAMETERS: Mapping[Verb, list[Any]] = {
+    verb: list(get_type_hints(getattr(ContextBackend, verb)).values())[:-1] for verb in get_args(Verb)
+}

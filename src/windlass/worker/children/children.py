@@ -15,7 +15,7 @@ from windlass.origin import MAIN, main_here, origin_of
 from windlass.worker.children import messages
 from windlass.worker.children.child import Child, ChildFailed
 from windlass.worker.children.messages import levels
-from windlass.worker.children.process_tree import OomWatch, ProcessTags
+from windlass.worker.children.process_tree import OomWatch
 from windlass.worker.run import Env, Run
 from windlass.worker.watchdog import Guard
 
@@ -30,7 +30,7 @@ _encode_job = msgspec.json.Encoder().encode
 class Children:
     """Warm processes, kept between jobs; in those of suspects nothing else ever runs."""
 
-    def __init__(self, env: Env, tags: ProcessTags, guard: Guard) -> None:
+    def __init__(self, env: Env, tags: Iterator[str], guard: Guard) -> None:
         self._handlers = env.handlers
         self._most_jobs = env.config.child_jobs
         self._most_grown = env.config.child_growth
@@ -134,7 +134,7 @@ class Children:
 
     def _start(self) -> Child:
         try:
-            child = Child(self._tags.next(), guard=self._guard, clock=self._clock)
+            child = Child(next(self._tags), guard=self._guard, clock=self._clock)
             self._spawner.submit(child.start).result()
         except (OSError, RuntimeError) as error:
             raise ChildFailed(str(error)) from None

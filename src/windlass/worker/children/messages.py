@@ -206,16 +206,16 @@ class Forward(logging.Handler):
         """Send one record; what cannot be told is told as text."""
         try:
             extras = {name: value for name, value in vars(record).items() if name not in _USUAL}
-            fields = {name: _plain(value) for name, value in (self.fields | extras).items()}
-            trace = self._traceback(record)
+            fields = {
+                name: value if isinstance(value, _PLAIN) else _short(repr(value))
+                for name, value in (self.fields | extras).items()
+            }
+            trace = record.exc_text
+            if record.exc_info and record.exc_info[0] is not None:
+                trace = _short(logging.Formatter().formatException(record.exc_info))
             self._say(Said(record.name, record.levelno, _short(record.getMessage()), fields, trace))
         except Exception:  # noqa: BLE001 # wall: a record that cannot be told is not the job's failure
             self.handleError(record)
-
-    def _traceback(self, record: logging.LogRecord) -> str | None:
-        if record.exc_info and record.exc_info[0] is not None:
-            return _short(logging.Formatter().formatException(record.exc_info))
-        return record.exc_text
 
 
 def levels() -> dict[str, int]:
@@ -232,10 +232,6 @@ def retell(said: Said) -> None:
     vars(record).update({name: value for name, value in said.fields.items() if name not in _USUAL})
     record.exc_text = said.trace
     logger.handle(record)
-
-
-def _plain(value: object) -> object:
-    return value if isinstance(value, _PLAIN) else _short(repr(value))
 
 
 def _short(text: str) -> str:

@@ -22,7 +22,8 @@ from pathlib import Path
 
 import msgspec
 
-TAG = "WINDLASS_CHILD"
+from windlass.worker.watch import end_tagged
+
 _PROC = Path("/proc")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -42,16 +43,10 @@ class Usage(msgspec.Struct, frozen=True):
     cpu: float = 0.0
 
 
-class ProcessTags:
-    """Names that processes inherit, so that they are known again wherever they went."""
-
-    def __init__(self, first: str | None = None) -> None:
-        self._first = first or secrets.token_hex(8)
-        self._numbers = itertools.count(1)
-
-    def next(self) -> str:
-        """A new one; all of a worker's begin alike."""
-        return f"{self._first}.{next(self._numbers)}"
+def process_tags(first: str | None) -> Iterator[str]:
+    """Names that processes inherit, so that they are known again wherever they went; all begin alike."""
+    # No generator: many threads ask for the next one.
+    return map((first or secrets.token_hex(8)).__add__, map(".{}".format, itertools.count(1)))
 
 
 def usage(root: int) -> Usage:
@@ -116,26 +111,6 @@ def has_ended(process: subprocess.Popen[bytes]) -> bool:
     if hasattr(os, "waitid"):
         return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     return process.poll() is not None
-
-
-def end_tagged(tag: str, *, but: int = 0) -> None:
-    """Kill every process that carries this tag, or one that begins with it and a dot."""
-    pause = threading.Event()
-    for _ in range(_ROUNDS):
-        living = [pid for pid in _tagged(tag) if pid not in (but, os.getpid()) and _lives(pid)]
-        for pid in living:
-            _signal(pid, signal.SIGKILL)
-        if not living:
-            return
-        pause.wait(_PAUSE_SECONDS)
-
-
-def _tagged(tag: str) -> Iterator[int]:
-    whole, begin = f"\0{TAG}={tag}\0", f"\0{TAG}={tag}."
-    for pid in _all():
-        environment = f"\0{_read(pid, 'environ')}\0"
-        if whole in environment or begin in environment:
-            yield pid
 
 
 def _all() -> Iterator[int]:
@@ -215,10 +190,13 @@ def limited(memory: int | None, cpu_time: float | None) -> Iterator[None]:
         return
     with contextlib.ExitStack() as stack:
         if memory is not None:
-            stack.enter_context(_soft(resource.RLIMIT_DATA, memory + _reserved()))
+            # What is reserved and not in use, such as the stacks of threads, does not count.
+            sizes = {line.partition(":")[0]: line.split()[1:2] for line in _lines(Path("/proc/self/status"))}
+            data, used = (int((sizes.get(name) or ["0"])[0]) * 1024 for name in ("VmData", "RssAnon"))
+            stack.enter_context(_soft(resource.RLIMIT_DATA, memory + max(0, data - used)))
         if cpu_time is not None:
-            used = resource.getrusage(resource.RUSAGE_SELF)
-            seconds = used.ru_utime + used.ru_stime + cpu_time
+            usage = resource.getrusage(resource.RUSAGE_SELF)
+            seconds = usage.ru_utime + usage.ru_stime + cpu_time
             stack.enter_context(_soft(resource.RLIMIT_CPU, int(seconds) + _CPU_MARGIN_SECONDS))
         yield
 
@@ -235,22 +213,12 @@ def _soft(which: int, value: int) -> Iterator[None]:
         resource.setrlimit(which, (soft, hard))
 
 
-def _reserved() -> int:
-    """Bytes that are reserved and not in use, such as the stacks of threads: those do not count."""
-    sizes = {line.partition(":")[0]: line.split()[1:2] for line in _lines(Path("/proc/self/status"))}
-    data, used = (int((sizes.get(name) or ["0"])[0]) * 1024 for name in ("VmData", "RssAnon"))
-    return max(0, data - used)
-
-
 _CGROUPS = Path("/sys/fs/cgroup")
 _WORD = "oom_kill"
 
 
 def kills() -> int | None:
-    """How many processes the kernel has killed for lack of memory, in this control group or on this machine.
-
-    None where the system does not tell, such as on macOS.
-    """
+    """How many processes the kernel has killed for lack of memory; None where the system does not tell."""
     for line in itertools.chain.from_iterable(map(_lines, _sources())):
         name, _, value = line.partition(" ")
         if name == _WORD and value.strip().isdigit():

@@ -280,14 +280,6 @@ def handler_at(origin: Origin, name: str) -> Handler:
     return make_handler(inspect.unwrap(found), Options(name=name))
 
 
-_lease = msgspec.json.Decoder(Lease)
-_completion = msgspec.msgpack.Decoder(messages.Completion)
-_lent = msgspec.msgpack.Decoder(tuple[str, timedelta])
-_extended: msgspec.msgpack.Decoder[tuple[float, datetime] | None] = msgspec.msgpack.Decoder(
-    tuple[float, datetime] | None
-)
-_word = msgspec.msgpack.Decoder(str)
-
 # A transaction holds locks while its worker is asked what to write; one that is frozen never answers.
 _MOST_SECONDS = 5.0
 
@@ -327,14 +319,15 @@ class Asking(Backend):
     # On a connection of this process; the worker says what completes the job, and hears that it is.
 
     def lend(self) -> tuple[Transacting, timedelta]:
-        address, within = _lent.decode(self._ask("lend_address"))
+        lent: tuple[str, timedelta] = self._ask("lend_address", kind=tuple[str, timedelta])
+        address, within = lent
         if address not in self._stores:
             self._stores[address] = connect.handlers(address)
         return self._stores[address], within
 
     def completion(self) -> Settlement:
-        found = _completion.decode(self._ask("tell_completion", most=_MOST_SECONDS))
-        return Settlement(_lease.decode(found.lease), *found[1:])
+        found = self._ask("tell_completion", kind=messages.Completion, most=_MOST_SECONDS)
+        return Settlement(msgspec.json.decode(found.lease, type=Lease), *found[1:])
 
     def committed(self) -> None:
         self._ask("committed")
@@ -349,12 +342,15 @@ class Asking(Backend):
     progress = _asks("progress")
 
     def extend(self, seconds: float) -> tuple[float, datetime] | None:
-        return _extended.decode(self._ask("extend", seconds))
+        found: tuple[float, datetime] | None = self._ask(
+            "extend", seconds, kind=tuple[float, datetime] | None
+        )
+        return found
 
     def once(self, key: str, step: OnceStep) -> str:
-        return _word.decode(self._ask("once", key, step))
+        return str(self._ask("once", key, step))
 
-    def _ask(self, verb: messages.Verb, *arguments: Any, most: float | None = None) -> msgspec.Raw:
+    def _ask(self, verb: messages.Verb, *arguments: Any, kind: Any = Any, most: float | None = None) -> Any:
         number = next(self._numbers)
         waiting = self._open[number] = SimpleQueue()
         try:
@@ -371,4 +367,4 @@ class Asking(Backend):
             error: Exception = kind.__new__(kind)
             Exception.__init__(error, answer.message)
             raise error
-        return answer.value
+        return msgspec.msgpack.decode(answer.value, type=kind)

@@ -1,0 +1,1 @@
+"""Models of what Windlass promises, and what checks them."""
