@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from power_cuts.disk import FOLDER, KINDS  # noqa: E402 - found by the line above
-from power_cuts.record import Setting, record  # noqa: E402 - likewise
+from power_cuts.record import LIVES, Setting, record  # noqa: E402 - likewise
 
 WHEEL = "pysqlite3>=0.6.1,<1"
 CHECKPOINTS = {"ours": "ours, under the write lock", "sqlite": "SQLite's own"}
@@ -46,6 +46,7 @@ def main() -> int:
     parser.add_argument("--cuts", type=int, default=10_000, help="cuts in all (default 10000)")
     parser.add_argument("--seed", type=int, default=1, help="of the cuts; recordings differ from run to run")
     parser.add_argument("--jobs", type=int, default=300, help="jobs in each recording (default 300)")
+    parser.add_argument("--lives", type=int, default=len(LIVES), help=f"the first of: {', '.join(LIVES)}")
     parser.add_argument("--own", action="store_true", help="only Python's own SQLite library")
     parser.add_argument("--checkpoints", choices=CHECKPOINTS, help="only this way")
     parser.add_argument("--synchronous", default="full", help="of all connections (default full)")
@@ -74,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
         folder.mkdir(parents=True)
         row = f"{version(setting):<20} {CHECKPOINTS[setting.checkpoints]:<28}"
         print(f"recording: {row}", flush=True)
-        record(folder / "log", setting, options.jobs)
+        record(folder / "log", setting, options.jobs, options.lives)
         (folder / "setting.json").write_text(json.dumps([setting, len(settings)]), encoding="utf-8")
         numbers = range(first, options.cuts, len(settings))
         found = list(with_bar(check(folder, options.seed, numbers), len(numbers)))
@@ -106,7 +107,8 @@ def fixed(folder: Path) -> str:
     place = folder / "pysqlite3"
     if not place.exists():
         words = ["-m", "pip", "install", "--quiet", "--no-deps", "--target", str(place), WHEEL]
-        subprocess.run([sys.executable, *words], check=True)
+        if subprocess.run([sys.executable, *words], check=False).returncode:
+            raise SystemExit(f"cannot install {WHEEL}, which brings a fixed SQLite; --own goes without")
     return str(place)
 
 

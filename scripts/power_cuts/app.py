@@ -6,26 +6,29 @@ in one order with the writes to the store. Some end as if killed.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-from windlass import Context, FatalError, Queue, Retry, RetryableError
+from power_cuts.record import BACKUP, SWAPS
+from power_cuts.verdict import CHILD
+from windlass import Context, FatalError, Queue, Retry, RetryableError, connect
 from windlass.job import JobState, Lease
 from windlass.outcome import Cancelled, Dead, Done
 from windlass.store.engine import Claimed, Settlement, Want
-from windlass.store.sqlite import connection, writer
+from windlass.store.sqlite import beside, connection, writer
 from windlass.store.sqlite.store import SqliteStore
 
 THREADS = 4
 # A log of this size gives many checkpoints within a short recording. It is 4 MiB by default.
 LOG_BYTES = 512 * 1024
-CHILD = 1_000_000
 LONGEST_WAIT, PAUSE = 200, 0.05
 ENDINGS = ((Done, "completed"), (Dead, "dead"), (Cancelled, "cancelled"))
 
@@ -33,11 +36,15 @@ folder = os.environ["POWER_CUTS_FOLDER"]
 queue = Queue(f"sqlite:///{folder}/jobs.db")
 marks = os.open(f"{folder}/marks", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 FAST = Retry(kind="fixed", base=0, jitter=0)
+# This process dies when it has written its last mark, if it is to die.
+left: Iterator[int] = itertools.repeat(1)
 
 
 def mark(event: str, *values: object) -> None:
     """Add a line to the common order."""
     os.write(marks, json.dumps([event, *values]).encode())
+    if not next(left, 0):
+        die()
 
 
 def die() -> None:
@@ -126,24 +133,27 @@ def is_busy() -> bool:
     return not states.isdisjoint((JobState.PENDING, JobState.PROCESSING))
 
 
-def work(seconds: float | None) -> None:
-    """Run jobs until the producer has ended and nothing is left; or die after some time."""
+def work() -> None:
+    """Run jobs until the producer has ended and nothing is left."""
     record_worker()
-    ended = threading.Event()
-
-    def wait() -> None:
-        sys.stdin.read()
-        ended.set()
-
-    threading.Thread(target=wait, daemon=True).start()
     with queue.worker(threads=THREADS):
-        ended.wait(seconds)
-        if seconds is not None:
-            die()
+        print("ready", flush=True)
+        sys.stdin.read()
         for _ in range(LONGEST_WAIT):
             if not is_busy():
                 break
             time.sleep(PAUSE)
+
+
+def swap(how: str) -> None:
+    """Put the backup in the place of the store, by our own command or by hand."""
+    mark("swaps")
+    if how == "restore":
+        connect.restore(queue.url, f"{folder}/{BACKUP}")
+    else:
+        Path(folder, BACKUP).rename(Path(folder, "jobs.db"))
+        beside.sync_folder(f"{folder}/jobs.db")
+    mark("swapped")
 
 
 def configure(checkpoints: str, synchronous: str) -> None:
@@ -158,26 +168,28 @@ def configure(checkpoints: str, synchronous: str) -> None:
 
 def main() -> None:
     """Read the command line, and be a producer or a worker."""
+    global left  # noqa: PLW0603 - read by all threads
     role, life, count, end, checkpoints, synchronous = sys.argv[1:]
-    chance = random.Random(f"{role} {life}")
     configure(checkpoints, synchronous)
-    if role == "worker":
-        work(chance.uniform(0.2, 1.0) if end == "die" else None)
-        queue.close()
-        return
+    if end == "die":
+        left = iter([1] * random.Random(life + role).randrange(1, 2 * int(count)))
     numbers = range(int(life) * int(count), (int(life) + 1) * int(count))
     threads = [
         threading.Thread(target=produce, args=(random.Random(f"{life} {n}"), numbers[n::THREADS]))
         for n in range(THREADS)
     ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if end == "die":
-        die()
-    queue.store.backup(f"{folder}/copy-{life}.db")
-    mark("saved", f"copy-{life}.db")
+    if end in SWAPS:
+        swap(end)
+    elif role == "worker":
+        work()
+    else:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if end == "close":
+            queue.store.backup(f"{folder}/{BACKUP}")
+            mark("saved", BACKUP)
     queue.close()
 
 

@@ -22,6 +22,8 @@ from power_cuts.verdict import judge
 
 # Where files are built: in memory, where there is such a folder.
 MEMORY = Path("/dev/shm")  # noqa: S108 - a fresh folder below it
+# A store that was put in place is in use after this number of events.
+SWAP_EVENTS = 150
 
 
 class Cut(NamedTuple):
@@ -34,10 +36,11 @@ class Cut(NamedTuple):
 
 
 def choose(events: Sequence[Event], seed: int, numbers: Sequence[int]) -> list[Cut]:
-    """A third anywhere, a third around syncs and answers, a third around changes of the file and of names."""
+    """Anywhere; around syncs and answers; around changes of file and names; where a backup takes over."""
     files: dict[int, str] = {}
     near: list[int] = []
     rare: list[int] = []
+    swaps: list[int] = []
     for place, event in enumerate(events):
         if event.kind == "o":
             files[event.inode] = event.data.decode()
@@ -45,10 +48,12 @@ def choose(events: Sequence[Event], seed: int, numbers: Sequence[int]) -> list[C
             near += [place, place + 1]
         if event.kind in "tulr" or (event.kind in "owsS" and not files[event.inode].endswith("-wal")):
             rare += [place, place + 1]
+        if event.kind == "m" and event.data.startswith(b'["swap'):
+            swaps += range(place, min(place + SWAP_EVENTS, len(events)))
     cuts = []
     for number in numbers:
         chance = random.Random(f"{seed}:{number}")
-        place = chance.choice(chance.choice([range(len(events) + 1), near, rare]))
+        place = chance.choice(chance.choice([range(len(events) + 1), near, rare, swaps or near]))
         cuts.append(Cut(place, number, KINDS[chance.randrange(len(KINDS))], chance))
     return sorted(cuts)
 
@@ -58,7 +63,7 @@ def check(
 ) -> Iterator[str]:
     """Build and judge one cut after the other, in the order of the log."""
     events = read(log)
-    order = log.with_suffix(".order").read_text(encoding="utf-8").split()
+    orders = json.loads(log.with_suffix(".orders").read_text(encoding="utf-8"))
     disk = Disk(events, ignored)
     for cut in choose(events, seed, numbers):
         disk.advance(cut.place)
@@ -69,7 +74,7 @@ def check(
             disk.build(folder, cut.kind, cut.chance)
             if kept:
                 shutil.copytree(folder, kept, dirs_exist_ok=True)
-            problems = judge(folder, disk.marks, order)
+            problems = judge(folder, disk.marks, orders)
         yield json.dumps([cut.number, cut.kind, cut.place, problems])
 
 

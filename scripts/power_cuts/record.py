@@ -1,11 +1,10 @@
-"""Record a real producer and worker on a store of their own.
-
-As a program, `python -m power_cuts.record LOG STORE`, it checks a recording with the SQLite that made it.
-"""
+"""Record a real producer and worker on a store of their own."""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,9 +16,11 @@ from power_cuts.verdict import jobs
 
 HERE = Path(__file__).resolve().parent
 LOCK_BYTES = 64
-# How the processes of each life end. The second life begins with the log that the first has left behind, the
-# third with none.
-LIVES = ("die", "close", "die")
+# How the processes of each life end, and where a backup takes the place of the store instead. Who dies leaves
+# a log behind, with which the next one begins.
+LIVES = ("die", "close", "die", "restore", "die", "rename", "die")
+SWAPS = ("restore", "rename")
+BACKUP = "copy.db"
 DIED = 9
 
 
@@ -46,7 +47,7 @@ def compile_shim(folder: Path) -> Path:
     return shim
 
 
-def record(log: Path, setting: Setting, count: int) -> None:
+def record(log: Path, setting: Setting, count: int, lives: int) -> None:
     """Run all lives, and leave their log and the order of their commits."""
     with tempfile.TemporaryDirectory(prefix="windlass-cuts-") as name:
         work, lock = Path(name).resolve(), log.with_suffix(".lock")
@@ -60,18 +61,34 @@ def record(log: Path, setting: Setting, count: int) -> None:
             "POWER_CUTS_LOG": str(log),
             "POWER_CUTS_LOCK": str(lock),
         }
-        for life, end in enumerate(LIVES):
-            live(environment, lock, [str(life), str(count // len(LIVES)), end, *setting[1:]])
-        words = [sys.executable, "-m", "power_cuts.record", str(log), str(store)]
-        subprocess.run(words, env=setting.environment, check=True)
+        orders, least = [], 0
+        for life, end in enumerate(LIVES[:lives]):
+            if end in SWAPS:
+                orders.append((least, committed(store)))
+                least = len(committed(store, BACKUP))
+            live(environment, lock, [str(life), str(count // lives), end, *setting[1:]])
+        orders.append((least, committed(store)))
+        compare(log, store)
+    log.with_suffix(".orders").write_text(json.dumps(orders), encoding="utf-8")
+
+
+def committed(store: Path, name: str = "jobs.db") -> list[str]:
+    """The jobs of a store in the order of their commits; read from a copy: opening it would change it."""
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(store, folder, dirs_exist_ok=True)
+        return list(jobs(Path(folder) / name))
 
 
 def live(environment: dict[str, str], lock: Path, words: list[str]) -> None:
-    """One producer and one worker, from their start to their end."""
+    """One producer and one worker, from their start to their end; or who puts a backup in place."""
     app = [sys.executable, "-m", "power_cuts.app"]
-    worker = subprocess.Popen([*app, "worker", *words], env=environment, stdin=subprocess.PIPE)
-    producer = subprocess.Popen([*app, "producer", *words], env=environment)
-    running = {"producer": producer, "worker": worker}
+    running, pipe = {}, subprocess.PIPE
+    if words[2] not in SWAPS:
+        worker = subprocess.Popen([*app, "worker", *words], env=environment, stdin=pipe, stdout=pipe)
+        # It is ready, or it has died.
+        next(iter(worker.stdout or ()), None)
+        running["worker"] = worker
+    running["producer"] = subprocess.Popen([*app, "producer", *words], env=environment)
     while running:
         for role, process in list(running.items()):
             try:
@@ -84,23 +101,18 @@ def live(environment: dict[str, str], lock: Path, words: list[str]) -> None:
                 with lock.open("r+b") as file:
                     file.write(bytes(4))
             elif code:
-                worker.kill()
-                producer.kill()
+                for other in running.values():
+                    other.kill()
                 raise RuntimeError(f"the {role} failed with {code}")
-            if role == "producer" and worker.stdin:
-                worker.stdin.close()
+            if role == "producer" and "worker" in running:
+                running["worker"].communicate()
 
 
-def finish(log: Path, store: Path) -> None:
-    """Compare the log with the files, and note in which order jobs were committed."""
+def compare(log: Path, store: Path) -> None:
+    """See that the log says all: played to its end it must give the files as they are."""
     events = read(log)
     disk = Disk(events)
     disk.advance(len(events))
     for name, file in disk.names.items():
         if name not in (".", "marks") and file.whole() != (store / name).read_bytes():
             raise RuntimeError(f"{name} is not as the log says: the recorder has missed a write")
-    log.with_suffix(".order").write_text("\n".join(jobs(store / "jobs.db")), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    finish(*map(Path, sys.argv[1:]))

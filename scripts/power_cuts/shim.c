@@ -12,6 +12,7 @@
 #include <sched.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -21,6 +22,7 @@
 
 #define MOST_FILES 65536
 #define MARKS "marks"
+#define FIND(name, symbol) (real_##name = dlsym(RTLD_NEXT, symbol))
 
 struct shared {
     int lock;
@@ -28,10 +30,8 @@ struct shared {
 };
 
 struct record {
-    uint32_t kind;
-    uint32_t length;
-    uint64_t file;
-    uint64_t offset;
+    uint32_t kind, length;
+    uint64_t file, offset;
 };
 
 static struct shared *shared;
@@ -43,27 +43,17 @@ static uint64_t inode_of[MOST_FILES]; /* 0: not one of ours */
 static char is_marks[MOST_FILES];
 
 static int (*real_open)(const char *, int, ...);
-static int (*real_close)(int);
+static int (*real_close)(int), (*real_fsync)(int), (*real_fdatasync)(int);
 static ssize_t (*real_write)(int, const void *, size_t);
 static ssize_t (*real_pwrite)(int, const void *, size_t, off_t);
 static int (*real_ftruncate)(int, off_t);
-static int (*real_fsync)(int);
-static int (*real_fdatasync)(int);
 static int (*real_unlink)(const char *);
-static int (*real_rename)(const char *, const char *);
-static int (*real_link)(const char *, const char *);
+static int (*real_rename)(const char *, const char *), (*real_link)(const char *, const char *);
 
 __attribute__((constructor)) static void start(void) {
-    real_open = dlsym(RTLD_NEXT, "open64");
-    real_close = dlsym(RTLD_NEXT, "close");
-    real_write = dlsym(RTLD_NEXT, "write");
-    real_pwrite = dlsym(RTLD_NEXT, "pwrite64");
-    real_ftruncate = dlsym(RTLD_NEXT, "ftruncate64");
-    real_fsync = dlsym(RTLD_NEXT, "fsync");
-    real_fdatasync = dlsym(RTLD_NEXT, "fdatasync");
-    real_unlink = dlsym(RTLD_NEXT, "unlink");
-    real_rename = dlsym(RTLD_NEXT, "rename");
-    real_link = dlsym(RTLD_NEXT, "link");
+    FIND(open, "open64"), FIND(close, "close"), FIND(write, "write"), FIND(pwrite, "pwrite64");
+    FIND(ftruncate, "ftruncate64"), FIND(fsync, "fsync"), FIND(fdatasync, "fdatasync");
+    FIND(unlink, "unlink"), FIND(rename, "rename"), FIND(link, "link");
     folder = getenv("POWER_CUTS_FOLDER");
     const char *log = getenv("POWER_CUTS_LOG"), *lock = getenv("POWER_CUTS_LOCK");
     if (!folder || !log || !lock) return;
@@ -71,15 +61,12 @@ __attribute__((constructor)) static void start(void) {
     self = getpid();
     int file = real_open(lock, O_RDWR | O_CLOEXEC);
     log_file = real_open(log, O_WRONLY | O_APPEND | O_CLOEXEC);
-    if (file < 0 || log_file < 0) abort();
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (shared == MAP_FAILED) abort();
+    if (log_file < 0 || shared == MAP_FAILED) abort();
     real_close(file);
 }
 
-static void take(void) {
-    while (__atomic_exchange_n(&shared->lock, 1, __ATOMIC_ACQUIRE)) sched_yield();
-}
+static void take(void) { while (__atomic_exchange_n(&shared->lock, 1, __ATOMIC_ACQUIRE)) sched_yield(); }
 
 static void give(void) {
     int kept = errno;
@@ -105,9 +92,7 @@ static const char *name_of(const char *path) {
     return path + folder_length + 1;
 }
 
-static int ours(int file) {
-    return shared && file >= 0 && file < MOST_FILES && inode_of[file];
-}
+static int ours(int file) { return shared && file >= 0 && file < MOST_FILES && inode_of[file]; }
 
 static int do_open(const char *path, int flags, mode_t mode) {
     const char *name = name_of(path);
@@ -204,11 +189,9 @@ static int do_names(char kind, int (*real)(const char *, const char *), const ch
     take();
     int failed = real(from, to);
     char both[2048];
-    size_t length = strlen(first) + 1;
-    if (length + strlen(second) >= sizeof both) abort();
-    memcpy(both, first, length);
-    strcpy(both + length, second);
-    if (!failed) note(kind, 0, 0, both, length + strlen(second));
+    int length = snprintf(both, sizeof both, "%s%c%s", first, 0, second);
+    if (length >= (int)sizeof both) abort();
+    if (!failed) note(kind, 0, 0, both, length);
     give();
     return failed;
 }

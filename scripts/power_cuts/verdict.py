@@ -15,9 +15,13 @@ from windlass.job import NewJob
 from windlass.store.sqlite.library import sqlite3
 from windlass.store.sqlite.store import SqliteStore
 
+# The number of a job that a handler enqueues is this and its own.
 CHILD = 1_000_000
 TABLES = ("windlass_jobs", "windlass_archive")
 Row = dict[str, Any]
+# For each store that was at the path: with how many jobs it came, and the ids of all in the order of their
+# commits.
+Orders = Sequence[tuple[int, list[str]]]
 
 
 class Story:
@@ -25,14 +29,20 @@ class Story:
 
     def __init__(self, marks: Sequence[str]) -> None:
         self.batches: list[list[int]] = []
-        self.accepted: dict[str, int] = {}
-        self.attempts: dict[str, int] = defaultdict(int)
-        self.ended: dict[str, str] = {}
         self.ran: set[str] = set()
-        self.saved: list[str] = []
+        # Which of the stores that were at the path it can be.
+        self.stores = [0]
+        self.forget()
         for text in marks:
             if text != "die":
                 self._add(*json.loads(text))
+
+    def forget(self) -> None:
+        """Another store is at the path: what was answered before was of the one before."""
+        self.accepted: dict[str, int] = {}
+        self.attempts: dict[str, int] = defaultdict(int)
+        self.ended: dict[str, str] = {}
+        self.saved: list[str] = []
 
     def _add(self, event: str, *values: Any) -> None:
         match event:
@@ -49,18 +59,20 @@ class Story:
                 self.ran.add(values[0])
             case "saved":
                 self.saved.append(values[0])
+            case "swaps":
+                self.stores.append(self.stores[-1] + 1)
+            case "swapped":
+                self.stores.pop(0)
+                self.forget()
 
 
-def judge(folder: Path, marks: Sequence[str], order: Sequence[str]) -> list[str]:
-    """Open the store as its next user would; what is wrong with it.
-
-    `order` has the ids of all jobs that were ever committed, in that order.
-    """
+def judge(folder: Path, marks: Sequence[str], orders: Orders) -> list[str]:
+    """Open the store as its next user would; what is wrong with it."""
     path, story = folder / "jobs.db", Story(marks)
     try:
         with closing(SqliteStore(str(path), patience=1.0)) as store:
             problems = store.check()
-            problems += compare(story, jobs(path), payments(path), order)
+            problems += compare(story, jobs(path), payments(path), orders)
             probe = NewJob(id=uuid7(), type="plain", payload=b'{"n":-1,"text":""}', max_attempts=1)
             store.enqueue([probe])
         # The log has gone into the file by now.
@@ -102,17 +114,18 @@ def payments(path: Path) -> list[str]:
             return []
 
 
-def compare(story: Story, found: dict[str, Row], paid: list[str], order: Sequence[str]) -> list[str]:
+def compare(story: Story, found: dict[str, Row], paid: list[str], orders: Orders) -> list[str]:
     """What contradicts what the processes had been answered."""
-    return [
-        *acknowledged(story, found),
-        *atomic(story, found, paid),
-        *(
-            []
-            if list(found) == list(order[: len(found)])
-            else ["commits are missing before others that are there"]
-        ),
-    ]
+    problems = []
+    for store in story.stores:
+        least, order = orders[store]
+        missing = list(acknowledged(story, found)) if store == story.stores[0] else []
+        if len(found) < least:
+            missing.append(f"only {len(found)} of the {least} jobs of the backup are there")
+        if list(found) != order[: len(found)]:
+            missing.append("commits are missing before others that are there")
+        problems.append(missing)
+    return [*min(problems, key=len), *atomic(story, found, paid)]
 
 
 def acknowledged(story: Story, found: dict[str, Row]) -> Iterator[str]:

@@ -151,20 +151,79 @@ def test_what_is_no_file_is_restored_by_other_means(url: str, backup: Path) -> N
         connect.restore(url, str(backup))
 
 
-def test_a_backup_is_on_the_disk_before_it_is_acknowledged(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Found by `make power-cuts`: SQLite 3.40 does not sync what `vacuum into` writes."""
-    synced: list[int] = []
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The inodes that we sync ourselves."""
+    inodes: list[int] = []
     sync = os.fsync
 
     def noted(file: int) -> None:
-        synced.append(os.fstat(file).st_ino)
+        inodes.append(os.fstat(file).st_ino)
         sync(file)
 
     monkeypatch.setattr(os, "fsync", noted)
+    return inodes
+
+
+def test_a_backup_is_on_the_disk_before_it_is_acknowledged(path: Path, synced: list[int]) -> None:
+    """Found by `make power-cuts`: the copy's journal came back, and SQLite undid the copy with it."""
     copy = path.with_name("backup.db")
     with opened(path) as store:
         put_one(store)
+        synced.clear()
         store.backup(str(copy))
-    assert synced == [copy.stat().st_ino, copy.parent.stat().st_ino], "first the file, then its name"
+        assert synced == [path.parent.stat().st_ino]
+
+
+def test_whose_log_it_is_is_on_the_disk_before_anything_is_in_the_log(path: Path, synced: list[int]) -> None:
+    """Found by `make power-cuts`: a backup that was renamed into place got the log of the store before it."""
+    with opened(path):
+        assert path.with_name("jobs.db-turn").stat().st_ino in synced
+
+
+def test_a_log_that_is_set_aside_stays_there_after_a_power_cut(
+    path: Path, backup: Path, synced: list[int]
+) -> None:
+    with opened(path) as store:
+        put_one(store)
+        backup.rename(path)
+        synced.clear()
+        with opened(path):
+            assert path.with_name("jobs.db-wal.old-1").exists()
+        lock, folder = path.with_name("jobs.db-turn").stat().st_ino, path.parent.stat().st_ino
+        assert synced[:2] == [folder, lock], "the names first"
+
+
+def test_a_restored_file_can_be_opened_after_a_power_cut_at_its_first_opening(
+    path: Path, backup: Path
+) -> None:
+    """Found by `make power-cuts`: the log was on the disk, and the removal of the journal was not."""
+    path.unlink()
+    backup.rename(path)
+    journal, kept = path.with_name("jobs.db-journal"), path.with_name("kept")
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("begin immediate")
+        connection.execute("pragma user_version = 7")
+        # Removed by the commit, and whole under its other name.
+        kept.hardlink_to(journal)
+        connection.execute("commit")
+    kept.rename(journal)
+    path.with_name("jobs.db-wal").write_bytes(a_log_header(path.with_name("other.db")))
+    assert count(path) == 2
+
+
+def a_log_header(path: Path) -> bytes:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("pragma journal_mode = wal")
+        connection.execute("create table one (number)")
+        return path.with_name(path.name + "-wal").read_bytes()[:32]
+
+
+def test_that_a_log_is_gone_is_on_the_disk_before_its_note_is_cleared(path: Path, synced: list[int]) -> None:
+    """Found by `make power-cuts`: the log came back beside a backup that was moved to its store's place."""
+    with opened(path) as store:
+        put_one(store)
+        synced.clear()
+    assert not path.with_name("jobs.db-wal").exists()
+    assert path.with_name("jobs.db-turn").read_bytes() == b""
+    assert synced == [path.parent.stat().st_ino]

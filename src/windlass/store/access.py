@@ -98,17 +98,9 @@ def note(
 ) -> None:
     """Write a line of the audit log, in the transaction of what it tells of. No name: no line."""
     if by:
-        tx.change(
-            "note_action",
-            now=tx.now,
-            who=by,
-            verb=verb,
-            kind=kind,
-            target=target,
-            before=None if before is None else rows.json_text(before),
-            after=None if after is None else rows.json_text(after),
-            why=said(why),
-        )
+        was, now = (None if each is None else rows.json_text(each) for each in (before, after))
+        what = {"verb": verb, "kind": kind, "target": target, "before": was, "after": now}
+        tx.change("note_action", now=tx.now, who=by, why=said(why), **what)
 
 
 def said(why: str) -> str:

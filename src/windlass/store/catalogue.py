@@ -44,14 +44,8 @@ class _Entry(NamedTuple):
 def register(tx: Tx, types: Sequence[TypeInfo], app: str = "") -> None:
     """Note that a process of a release is there that knows these types."""
     for info in types:
-        tx.change(
-            "note_schema",
-            **rows.columns(info),
-            digest=digest_of(info),
-            app=app,
-            now=tx.now,
-            stale=tx.now - span(_STALE),
-        )
+        told = {"digest": digest_of(info), "app": app, "stale": tx.now - span(_STALE)}
+        tx.change("note_schema", **rows.columns(info), **told, now=tx.now)
     found = _Found(tx.rows("catalogue", longest=span(_LONGEST)))
     for info in types:
         if (foreign := found.foreign.get(info.name)) is not None:

@@ -83,13 +83,8 @@ def attach(tx: Tx, new: NewJob) -> Enqueued:
             return Enqueued(new.id, new.key, created=True, due=False)
         if fate == "wait":
             unmet += 1
-            tx.change(
-                "add_dependency",
-                parent_id=parent_id,
-                child_id=new.id,
-                policy=new.on_dead,
-                run_at=to_micros(job.run_at),
-            )
+            pair = {"parent_id": parent_id, "child_id": new.id}
+            tx.change("add_dependency", **pair, policy=new.on_dead, run_at=to_micros(job.run_at))
             tx.change("mark_parent", id=parent_id)
     if unmet:
         tx.change("wait_for_parents", id=new.id, waits_for=unmet, run_at=END_OF_TIME)
@@ -118,15 +113,9 @@ def enqueue_batch(tx: Tx, batch: NewBatch, jobs: Sequence[NewJob]) -> list[Enque
             raise Refused(f"batch {batch.id} has ended, and takes no more jobs; start another one")
         tx.change("extend_total", id=batch.id, count=len(ours))
         return done
-    tx.change(
-        "open_batch",
-        id=batch.id,
-        name=batch.name,
-        total=len(ours),
-        then_job=None if batch.then is None else rows.json_text(batch.then),
-        then_id=None if batch.then is None else batch.then.id,
-        now=tx.now,
-    )
+    then_job, then_id = (None, None) if batch.then is None else (rows.json_text(batch.then), batch.then.id)
+    follows = {"then_job": then_job, "then_id": then_id}
+    tx.change("open_batch", id=batch.id, name=batch.name, total=len(ours), now=tx.now, **follows)
     _close_if_done(tx, batch.id, tx.enqueue)
     return done
 
@@ -139,13 +128,8 @@ class Ended(NamedTuple):
     marks: Row
 
 
-def ended(tx: Tx, job_id: str, state: JobState | None, marks: Row, store: Storing) -> None:
-    """A job has ended: release or cancel what waits for it, and close its batch if it was the last."""
-    all_ended(tx, [Ended(job_id, state, marks)], store)
-
-
 def all_ended(tx: Tx, jobs: Sequence[Ended], store: Storing) -> None:
-    """The same for many: a batch is looked at once, however many of its jobs have ended."""
+    """Jobs have ended: release or cancel what waits for them, and close each batch whose last job has."""
     batches = set()
     # One after the other, never one within the other: a line of dependents may be thousands long.
     left = deque(jobs)

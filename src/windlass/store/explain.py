@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 
@@ -121,26 +122,20 @@ def facts(tx: Tx, job_id: str) -> Facts | None:
     if job is None:
         return None
     found = Facts(now=from_micros(tx.now), job=job)
+    more: dict[str, Any] = {}
     match job.state:
         case JobState.PROCESSING:
-            return msgspec.structs.replace(found, workers=tuple(fleet.workers(tx)))
+            more = {"workers": tuple(fleet.workers(tx))}
         case JobState.DEAD:
-            unique, holder = _unique(tx, job)
-            return msgspec.structs.replace(found, unique=unique, unique_holder=holder)
+            more["unique"], more["unique_holder"] = _unique(tx, job)
         case JobState.PENDING if (aside := running.of_job(tx, job)) is not None:
-            return msgspec.structs.replace(found, unread=aside, workers=tuple(fleet.workers(tx)))
+            more = {"unread": aside, "workers": tuple(fleet.workers(tx))}
         case JobState.PENDING if job.view(found.now) is View.WAITING:
-            return msgspec.structs.replace(
-                found,
-                parents=tuple(
-                    rows.read(Parent, row, id=row["parent_id"])
-                    for row in tx.rows("parents_states", child_id=job.id)
-                ),
-            )
+            states = tx.rows("parents_states", child_id=job.id)
+            more = {"parents": tuple(rows.read(Parent, row, id=row["parent_id"]) for row in states)}
         case JobState.PENDING:
             return _of_pending(tx, found)
-        case _:
-            return found
+    return msgspec.structs.replace(found, **more)
 
 
 def _of_pending(tx: Tx, found: Facts) -> Facts:
@@ -172,7 +167,6 @@ def _of_pending(tx: Tx, found: Facts) -> Facts:
 
 
 def _limits(job_type: str, types: Mapping[str, TypeInfo], set_: Settings) -> dict[str, Limit]:
-    """What limits a type, as its claims see it; only what bounds anything."""
     known = types.get(job_type)
     key = None if known is None else known.options.get("limit_key")
     limits = {
@@ -244,7 +238,6 @@ def _rivals(
 
 
 def _ahead(tx: Tx, job: Job, serving: Sequence[WorkerInfo], rivals: Mapping[str, int]) -> Ahead:
-    """Who is claimed before it, counted up to a bound together."""
     newest = max((each.knows(job.type) for each in serving), default=NEWEST_VERSION)
     line = _Line(tx, job)
     for version in versions(tx, job.type, min(newest, NEWEST_VERSION - 1)):

@@ -134,22 +134,22 @@ def switches(tx: Tx) -> Switches:
 def pause(tx: Tx, job_type: str, *, by: str = "", why: str = "") -> Pause:
     """Claim no jobs of a type until it is resumed; if it is paused already, that pause stays."""
     if tx.change("pause", type=job_type, who=by, why=access.said(why), now=tx.now):
-        access.note(
-            tx, "pause", "type", job_type, by=by, why=why, before={"paused": False}, after={"paused": True}
-        )
-        tx.change("revise")
+        _switched(tx, "pause", job_type, by, why)
     return switches(tx).pauses[job_type]
 
 
 def resume(tx: Tx, job_type: str, *, by: str = "", why: str = "") -> bool:
     """Claim jobs of a type again; False if it was not paused."""
-    resumed = tx.change("resume", type=job_type)
+    resumed = bool(tx.change("resume", type=job_type))
     if resumed:
-        access.note(
-            tx, "resume", "type", job_type, by=by, why=why, before={"paused": True}, after={"paused": False}
-        )
-        tx.change("revise")
-    return bool(resumed)
+        _switched(tx, "resume", job_type, by, why)
+    return resumed
+
+
+def _switched(tx: Tx, verb: str, job_type: str, by: str, why: str) -> None:
+    before, after = {"paused": verb != "pause"}, {"paused": verb == "pause"}
+    access.note(tx, verb, "type", job_type, by=by, why=why, before=before, after=after)
+    tx.change("revise")
 
 
 def revision(tx: Tx) -> int:
@@ -183,15 +183,9 @@ def note_hang(tx: Tx, job: Job, *, hangs: bool) -> None:
 def set_breaker(tx: Tx, name: str, state: BreakerState, *, by: str = "", why: str = "") -> Breaker:
     """Open or close a breaker by hand, or let outcomes decide again; what was seen before is forgotten."""
     before = _known(tx).get(name)
-    tx.change(
-        "set_breaker",
-        name=name,
-        state="open" if state is BreakerState.OPEN else "closed",
-        by_hand=int(state is not BreakerState.AUTO),
-        who=by,
-        why=access.said(why),
-        now=tx.now,
-    )
+    is_open = "open" if state is BreakerState.OPEN else "closed"
+    told = {"state": is_open, "by_hand": int(state is not BreakerState.AUTO), "why": access.said(why)}
+    tx.change("set_breaker", name=name, who=by, now=tx.now, **told)
     _forget(tx, name)
     tx.change("revise")
     changed = _known(tx)[name]

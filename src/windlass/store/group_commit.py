@@ -73,16 +73,8 @@ class Call:
     """What one caller wants written, and what became of it."""
 
     __slots__ = (
-        "awaited",
-        "begun",
-        "done",
-        "ended",
-        "error",
-        "following",
-        "given_up",
-        "result",
-        "wanted",
-        "weight",
+        *("awaited", "begun", "done", "ended", "error", "following"),
+        *("given_up", "result", "wanted", "weight"),
     )
 
     def __init__(self, *, weight: int = 1, awaited: bool = True) -> None:

@@ -141,12 +141,10 @@ def history(
     Of all types and of what belongs to none, or of these types only.
     """
     bounds = _bounds(step, since, before)
-    found = (
-        tx.rows("history", **bounds)
-        if types is None
-        else tx.rows("history_of_types", types=rows.json_text(types), **bounds)
+    which, named = (
+        ("history", {}) if types is None else ("history_of_types", {"types": rows.json_text(types)})
     )
-    return [rows.read(Past, row) for row in found]
+    return [rows.read(Past, row) for row in tx.rows(which, **bounds, **named)]
 
 
 def history_of_others(

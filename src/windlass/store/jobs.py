@@ -405,7 +405,7 @@ def _carry_out(
     acted = do(job, rows.changes_text((*job.changes, record)))
     _note(tx, job, acted, verb, change, by=asked["by"], why=asked["why"])
     if row is not None and acted.done and acted.state is not job.state and acted.state in ENDED:
-        chains.ended(tx, job_id, acted.state, row, tx.enqueue)
+        chains.all_ended(tx, [chains.Ended(job_id, acted.state, row)], tx.enqueue)
     return acted
 
 

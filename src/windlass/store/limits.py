@@ -194,13 +194,9 @@ class Counter(Outlook):
                 self._left[name] -= 1
                 started[name] = started.get(name, 0) + 1
             if restriction.breaker is not None:
-                self._tx.change(
-                    "begin_probe",
-                    name=restriction.breaker,
-                    seq=lease.job.seq,
-                    token=lease.token,
-                    probe_at=self._tx.now + span(restriction.probe),
-                )
+                fence = {"seq": lease.job.seq, "token": lease.token}
+                probe_at = self._tx.now + span(restriction.probe)
+                self._tx.change("begin_probe", name=restriction.breaker, probe_at=probe_at, **fence)
         for name, count in sorted(started.items()):
             rate = self._limits[name].rate if name in self._limits else None
             if rate is not None:
@@ -366,17 +362,12 @@ def _lowest(tx: Tx, want: Want, counter: Counter, free: Mapping[str, int]) -> li
 def _take(tx: Tx, want: Want, chosen: Sequence[Candidate], counter: Counter) -> list[Lease]:
     picked = counter.within(chosen)
     taken: list[Lease] = []
+    told = {"worker": want.worker, "mark": want.mark, "lease": span(want.lease), "now": tx.now}
     for job_type in sorted({each.type for each in picked}):
         restriction = want.restricted.get(job_type)
-        found = tx.rows(
-            "claim_limited",
-            picked=rows.json_text([each.seq for each in picked if each.type == job_type]),
-            limit_key=None if restriction is None else restriction.key,
-            worker=want.worker,
-            mark=want.mark,
-            lease=span(want.lease),
-            now=tx.now,
-        )
+        key = None if restriction is None else restriction.key
+        seqs = rows.json_text([each.seq for each in picked if each.type == job_type])
+        found = tx.rows("claim_limited", picked=seqs, limit_key=key, **told)
         taken += [rows.lease_from(row) for row in found]
     counter.note(taken)
     place = {each.seq: number for number, each in enumerate(picked)}

@@ -251,13 +251,11 @@ def with_checks(tx: Tx, types: Sequence[str]) -> list[str]:
 def take_checks(tx: Tx, types: Sequence[str], limit: int, again: timedelta) -> list[Check]:
     """Take checks that are due."""
     taken: list[Check] = []
+    until = tx.now + span(again)
     for name in types:
-        found = tx.rows(
-            "take_checks", type=name, now=tx.now, again=tx.now + span(again), limit=limit - len(taken)
-        )
-        taken += [rows.read(Check, row) for row in found]
-        if len(taken) >= limit:
-            break
+        if len(taken) < limit:
+            found = tx.rows("take_checks", type=name, now=tx.now, again=until, limit=limit - len(taken))
+            taken += [rows.read(Check, row) for row in found]
     return taken
 
 
@@ -270,15 +268,8 @@ def end_check(tx: Tx, check: Check, verdict: Verdict) -> bool:
     """Count a verdict, in the transaction that ends the check: never twice, never not at all."""
     if not tx.change("end_check", job_id=check.job_id, takes=check.takes):
         return False
-    wrong = verdict is Verdict.MISMATCHED
-    tx.change(
-        "note_verdict",
-        type=check.type,
-        matched=int(verdict is Verdict.MATCHED),
-        mismatched=int(wrong),
-        unknown=int(verdict is Verdict.UNKNOWN),
-        mismatch_at=tx.now if wrong else None,
-        mismatch_job=check.job_id if wrong else None,
-    )
+    counts = {each.value: int(each is verdict) for each in Verdict}
+    at, job = (tx.now, check.job_id) if verdict is Verdict.MISMATCHED else (None, None)
+    tx.change("note_verdict", type=check.type, mismatch_at=at, mismatch_job=job, **counts)
     history.add(tx, {(check.type, verdict.value): 1})
     return True

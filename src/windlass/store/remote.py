@@ -58,105 +58,6 @@ _REFUSALS: dict[str, type[errors.WindlassError]] = {
 }
 
 
-class Wire:
-    """Connections to one server, which may be away for a while. Safe for many threads and forks."""
-
-    def __init__(self, url: str, *, patience: float) -> None:
-        parts, self._host, self._port = _read(url)
-        key = _checked_key(unquote(parts.username or "") or os.environ.get(KEY_VARIABLE, ""))
-        self._secure = parts.scheme == "https"
-        self._base = parts.path.rstrip("/") + "/api/v1"
-        self.shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-        self._headers = {"Accept": "application/json"}
-        if key:
-            self._headers["Authorization"] = f"Bearer {key}"
-        self._patience = patience
-        self._lock = threading.Lock()
-        self._idle: list[http.client.HTTPConnection] = []
-        self._process = os.getpid()
-        self._calm = threading.Event()
-
-    def send(
-        self,
-        method: str,
-        *path: str,
-        query: Mapping[str, str | list[str]] | None = None,
-        body: object = None,
-        lines: Sequence[object] | None = None,
-        wait: float = 0.0,
-        request_id: str | None = None,
-        prefer: str | None = None,
-    ) -> bytes:
-        """Send a request, again and again while the server is away or asks to be left alone for a moment.
-
-        Whatever is sent here may be sent twice without harm: it carries its own id or key, has the id of its
-        request, or only reads. errors.WindlassError if it is refused, or if patience is at its end.
-        """
-        target = self._base + _target(path, query or {})
-        data = None if body is None else msgspec.json.encode(body)
-        if lines is not None:
-            data = msgspec.json.Encoder().encode_lines(lines)
-        kind = "application/json" if lines is None else "application/x-ndjson"
-        more = {"Content-Type": kind, "Idempotency-Key": request_id, "Prefer": prefer}
-        headers = self._headers | {name: value for name, value in more.items() if value is not None}
-        end = monotonic() + self._patience
-        pause = _FIRST_PAUSE
-        while True:
-            try:
-                status, after, content = self._once(method, target, data, headers, wait)
-            except (OSError, http.client.HTTPException) as error:
-                failure: errors.WindlassError = StoreUnavailable(
-                    f"{self.shown}: {str(error) or type(error).__name__}"
-                )
-                after = None
-            else:
-                if status not in _NOT_NOW:
-                    return _checked(status, content)
-                failure = _not_now(status, self.shown, content)
-            left = end - monotonic()
-            if left <= 0:
-                raise failure
-            self._calm.wait(min(left, max(after or 0.0, pause * (0.5 + random.random()))))
-            pause = min(pause * 2, _LONGEST_PAUSE)
-
-    def close(self) -> None:
-        """Let go of the connections."""
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
-
-    def _once(
-        self, method: str, target: str, data: bytes | None, headers: Mapping[str, str], wait: float
-    ) -> tuple[int, float | None, bytes]:
-        connection = self._connection(_ANSWER_SECONDS + wait)
-        try:
-            connection.request(method, target, data, headers)
-            answer = connection.getresponse()
-            content = answer.read()
-            after = answer.headers.get("Retry-After")
-        except BaseException:  # wall: a connection in doubt is not used again; the error goes on
-            connection.close()
-            raise
-        with self._lock:
-            self._idle.append(connection)
-        return answer.status, float(after) if after and after.isdecimal() else None, content
-
-    def _connection(self, timeout: float) -> http.client.HTTPConnection:
-        if self._process != os.getpid():
-            # Inherited ones are the parent's, and what is said on them too.
-            self._lock, self._idle, self._process = threading.Lock(), [], os.getpid()
-        with self._lock:
-            connection = self._idle.pop() if self._idle else None
-        if connection is None:
-            made = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-            return made(self._host, self._port, timeout=timeout)
-        connection.timeout = timeout
-        if connection.sock is not None:
-            connection.sock.settimeout(timeout)
-        return connection
-
-
 def _read(url: str) -> tuple[SplitResult, str, int | None]:
     """An address in parts: all of it, the host and the port."""
     try:
@@ -261,11 +162,109 @@ class _BatchInfo(BatchInfo, frozen=True, kw_only=True):
     then_id: str | None = msgspec.field(name="then")
 
 
-class RemoteStore(Wire):
-    """A server in front of a store. A job that is sent carries its id, so sending it twice makes one."""
+class RemoteStore:
+    """A server in front of a store, which may be away for a while. Safe for many threads and forks.
+
+    A job that is sent carries its id, so sending it twice makes one.
+    """
 
     # The server looks after the file of its store.
     generation = 0
+
+    def __init__(self, url: str, *, patience: float) -> None:
+        parts, self._host, self._port = _read(url)
+        key = _checked_key(unquote(parts.username or "") or os.environ.get(KEY_VARIABLE, ""))
+        self._secure = parts.scheme == "https"
+        self._base = parts.path.rstrip("/") + "/api/v1"
+        self.shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        self._headers = {"Accept": "application/json"}
+        if key:
+            self._headers["Authorization"] = f"Bearer {key}"
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._idle: list[http.client.HTTPConnection] = []
+        self._process = os.getpid()
+        self._calm = threading.Event()
+
+    def send(
+        self,
+        method: str,
+        *path: str,
+        query: Mapping[str, str | list[str]] | None = None,
+        body: object = None,
+        lines: Sequence[object] | None = None,
+        wait: float = 0.0,
+        request_id: str | None = None,
+        prefer: str | None = None,
+    ) -> bytes:
+        """Send a request, again and again while the server is away or asks to be left alone for a moment.
+
+        Whatever is sent here may be sent twice without harm: it carries its own id or key, has the id of its
+        request, or only reads. errors.WindlassError if it is refused, or if patience is at its end.
+        """
+        target = self._base + _target(path, query or {})
+        data = None if body is None else msgspec.json.encode(body)
+        if lines is not None:
+            data = msgspec.json.Encoder().encode_lines(lines)
+        kind = "application/json" if lines is None else "application/x-ndjson"
+        more = {"Content-Type": kind, "Idempotency-Key": request_id, "Prefer": prefer}
+        headers = self._headers | {name: value for name, value in more.items() if value is not None}
+        end = monotonic() + self._patience
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                status, after, content = self._once(method, target, data, headers, wait)
+            except (OSError, http.client.HTTPException) as error:
+                failure: errors.WindlassError = StoreUnavailable(
+                    f"{self.shown}: {str(error) or type(error).__name__}"
+                )
+                after = None
+            else:
+                if status not in _NOT_NOW:
+                    return _checked(status, content)
+                failure = _not_now(status, self.shown, content)
+            left = end - monotonic()
+            if left <= 0:
+                raise failure
+            self._calm.wait(min(left, max(after or 0.0, pause * (0.5 + random.random()))))
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _once(
+        self, method: str, target: str, data: bytes | None, headers: Mapping[str, str], wait: float
+    ) -> tuple[int, float | None, bytes]:
+        connection = self._connection(_ANSWER_SECONDS + wait)
+        try:
+            connection.request(method, target, data, headers)
+            answer = connection.getresponse()
+            content = answer.read()
+            after = answer.headers.get("Retry-After")
+        except BaseException:  # wall: a connection in doubt is not used again; the error goes on
+            connection.close()
+            raise
+        with self._lock:
+            self._idle.append(connection)
+        return answer.status, float(after) if after and after.isdecimal() else None, content
+
+    def _connection(self, timeout: float) -> http.client.HTTPConnection:
+        if self._process != os.getpid():
+            # Inherited ones are the parent's, and what is said on them too.
+            self._lock, self._idle, self._process = threading.Lock(), [], os.getpid()
+        with self._lock:
+            connection = self._idle.pop() if self._idle else None
+        if connection is None:
+            made = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
+            return made(self._host, self._port, timeout=timeout)
+        connection.timeout = timeout
+        if connection.sock is not None:
+            connection.sock.settimeout(timeout)
+        return connection
 
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """All or none, up to ten thousand."""

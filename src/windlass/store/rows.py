@@ -54,11 +54,9 @@ def storable(outcome: Outcome, refused: Exception) -> Outcome:
     error = _unstorable(refused)
     if isinstance(outcome, Done):
         return Done(missing=error.message)
-    return (
-        outcome
-        if isinstance(outcome, (Snoozed, Left))
-        else msgspec.structs.replace(outcome, error=error, output=None)
-    )
+    if isinstance(outcome, (Snoozed, Left)):
+        return outcome
+    return msgspec.structs.replace(outcome, error=error, output=None)
 
 
 def _unstorable(refused: Exception) -> Error:
@@ -189,8 +187,6 @@ def attempts(
     return (*job.history, attempt)[-_MOST_ATTEMPTS:]
 
 
-_history = msgspec.json.Decoder(tuple[Attempt, ...])
-_changes = msgspec.json.Decoder(tuple[Change, ...])
 _error = msgspec.json.Decoder(Error)
 _encode = msgspec.json.Encoder().encode
 
@@ -227,20 +223,8 @@ def run_at(now: int, new: NewJob) -> int:
 
 # What moves to the archive as it is: SQL names these columns by {kept}.
 KEPT = (
-    "seq",
-    *NEW,
-    "batch",
-    "attempts",
-    "claims",
-    "snoozes",
-    "interruptions",
-    "losses",
-    "replay_count",
-    "created_at",
-    "enqueued_at",
-    "run_at",
-    "started_at",
-    "worker",
+    *("seq", *NEW, "batch", "attempts", "claims", "snoozes", "interruptions", "losses", "replay_count"),
+    *("created_at", "enqueued_at", "run_at", "started_at", "worker"),
 )
 
 # The newest records are kept; what people and attempts leave behind must not grow a row without end.
@@ -251,7 +235,7 @@ _MOST_CHANGES = 50
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-def read(kind: type[S], row: Row, **given: Any) -> S:
+def read(kind: type[S], row: Row, /, **given: Any) -> S:
     """A struct as its row tells it: each field from the column of its name, unless it is given.
 
     Times are stored in microseconds, and whatever is no plain value as JSON text.

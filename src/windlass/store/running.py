@@ -111,9 +111,7 @@ def note_progress(tx: Tx, said: Sequence[tuple[Lease, Said]]) -> None:
     """Keep how far jobs have come; in a fixed order, so that two workers never wait for each other."""
     for lease, told in sorted(said, key=lambda each: each[0].id):
         fence = {"seq": lease.job.seq, "token": lease.token}
-        tx.change(
-            "note_progress", done=told.done, total=told.total, message=told.message, now=tx.now, **fence
-        )
+        tx.change("note_progress", **told._asdict(), now=tx.now, **fence)
 
 
 def progress(tx: Tx, job_id: str) -> Progress | None:

@@ -260,7 +260,6 @@ class _Worker:
 
     @property
     def types(self) -> Mapping[str, int]:
-        """What can be run here: every handler that is registered by now."""
         return self._parts.types
 
     def prepare(self) -> None:
@@ -271,7 +270,6 @@ class _Worker:
         self._parts.heartbeat.tick()
 
     def claim(self, types: Mapping[str, int], limit: int = 1) -> tuple[list[Run], timedelta | None]:
-        """Take due jobs, and learn when the next one is due."""
         parts = self._parts
         # Limits are left out: one job runs at a time, and a test's time stands still.
         want = Want(
@@ -301,14 +299,12 @@ class _Worker:
         return runner.coroutines.wait(runner.call_async(run))
 
     def settle(self, run: Run, result: Result) -> None:
-        """Decide and write what came of a run, as a worker does."""
         self._parts.runner.finish(run, result)
         self._write()
         if isinstance(result, Raised) and _belongs_to_the_test(result.exception):
             raise result.exception
 
     def give_back(self, run: Run) -> None:
-        """Let a claimed job go unstarted."""
         self._parts.runner.give_back(run)
         self._write()
 
@@ -321,7 +317,6 @@ class _Worker:
         del self._parts.runs[run.token]
 
     def close(self) -> None:
-        """Stop, as a worker does."""
         if self._begun:
             self._begun = False
             registry = self._queue.registry

@@ -112,14 +112,7 @@ _FORM = "postgresql://user@host/name, with an address of IPv6 in [ ]"
 _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})|%00")
 _HIGHEST_PORT = 65_535
 _NUMBER = re.compile(r"-?[0-9]{1,9}")
-_NUMBERS = (
-    "connect_timeout",
-    "keepalives",
-    "keepalives_count",
-    "keepalives_idle",
-    "keepalives_interval",
-    "tcp_user_timeout",
-)
+_NUMBERS = _DEFAULTS.keys() - {"client_encoding"}
 _CHOICES = {
     "sslmode": ("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
     "target_session_attrs": ("any", "read-write", "read-only", "primary", "standby", "prefer-standby"),

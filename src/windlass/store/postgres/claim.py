@@ -47,15 +47,15 @@ class Floors:
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._known: dict[tuple[str, ...], tuple[int, float]] = {}
+        self.known: dict[tuple[str, ...], tuple[int, float]] = {}
 
     def get(self, types: Iterable[str]) -> int:
-        floor, until = self._known.get(tuple(types), (0, 0.0))
+        floor, until = self.known.get(tuple(types), (0, 0.0))
         return floor if self._clock() < until else 0
 
     def learn(self, types: Iterable[str], head: int) -> None:
         """A claim found `head` to be the first of all jobs of the highest priority, behind many dead rows."""
-        self._known[tuple(types)] = (head, self._clock() + _FLOOR_SECONDS)
+        self.known[tuple(types)] = (head, self._clock() + _FLOOR_SECONDS)
 
 
 class Recent:
@@ -104,14 +104,22 @@ def _claim_free(tx: PostgresTx, want: Want, floors: Floors, recent: Recent | Non
     others have locked, and asks again. So they take turns. That saves work and nothing else: whoever has
     waited for long enough claims all the same.
     """
+    values: dict[str, Any] = {
+        "types": list(want.types),
+        "versions": list(want.types.values()),
+        "worker": want.worker,
+        "mark": want.mark,
+        "lease": span(want.lease),
+        "now": tx.given,
+    }
     if recent is None:
-        return _claim_batch(tx, want, floors, None, set())
+        return _claim_batch(tx, want, values, floors, None, set())
     types = tuple(want.types)
     found = recent.found.get(types, 0)
-    claimed = _claim_few(tx, want, floors) if want.limit >= _FEW >= found else None
+    claimed = _claim_few(tx, want, values, floors) if want.limit >= _FEW >= found else None
     if claimed is None:
         turn = ",".join(sorted(types)) if min(want.limit, found) >= _LARGE else None
-        claimed = _claim_batch(tx, want, floors, turn, recent.crowded)
+        claimed = _claim_batch(tx, want, values, floors, turn, recent.crowded)
     if len(recent.found) >= _MOST_KINDS:
         # Workers over HTTP name any types in any order.
         recent.found.clear()
@@ -120,21 +128,11 @@ def _claim_free(tx: PostgresTx, want: Want, floors: Floors, recent: Recent | Non
     return claimed
 
 
-def _claim_few(tx: PostgresTx, want: Want, floors: Floors) -> Claimed | None:
+def _claim_few(tx: PostgresTx, want: Want, values: Mapping[str, Any], floors: Floors) -> Claimed | None:
     """All that is due; None, and nothing taken, if that is too much or some of it must be promoted first."""
-    floor = floors.get(want.types)
-    found = tx.tuples(
-        "claim_few",
-        types=list(want.types),
-        versions=list(want.types.values()),
-        # More than it wants is never locked: others would be kept from what it leaves.
-        few=min(_FEW, want.limit - 1),
-        floor=floor,
-        worker=want.worker,
-        mark=want.mark,
-        lease=span(want.lease),
-        now=tx.given,
-    )
+    floor = floors.get(want.types) if floors.known else 0
+    # More than it wants is never locked: others would be kept from what it leaves.
+    found = tx.tuples("claim_few", few=min(_FEW, want.limit - 1), floor=floor, **values)
     (now, later, dead, more), taken = _told(found, 4)
     if more:
         return None
@@ -145,7 +143,9 @@ def _claim_few(tx: PostgresTx, want: Want, floors: Floors) -> Claimed | None:
     return Claimed(leases, None if later is None else rows.from_span(max(0, later - now)))
 
 
-def _claim_batch(tx: PostgresTx, want: Want, floors: Floors, turn: str | None, crowded: set[str]) -> Claimed:
+def _claim_batch(
+    tx: PostgresTx, want: Want, values: dict[str, Any], floors: Floors, turn: str | None, crowded: set[str]
+) -> Claimed:
     """Take up to `want.limit` jobs: one statement, and another where the first had to stop early.
 
     The turn is tried within the statement. Asked for by one of its own, its answer would wait here until the
@@ -153,21 +153,13 @@ def _claim_batch(tx: PostgresTx, want: Want, floors: Floors, turn: str | None, c
     the server waits for it, and the claim stands behind it already.
     """
     leases: list[Lease] = []
-    values: dict[str, Any] = {
-        "types": list(want.types),
-        "versions": list(want.types.values()),
-        "afters": [*map(want.turns.get, want.types, repeat(""))],
-        # Nothing to take: only when the next one is due is asked.
-        "promoted": want.limit <= 0 or not want.types,
-        "worker": want.worker,
-        "mark": want.mark,
-        "lease": span(want.lease),
-        "now": tx.given,
-    }
+    values["afters"] = [*map(want.turns.get, want.types, repeat(""))]
+    # Nothing to take: only when the next one is due is asked.
+    values["promoted"] = want.limit <= 0 or not want.types
     hindered = 0
     while True:
         slack = _SLACKS[min(hindered, len(_SLACKS) - 1)]
-        floor = floors.get(want.types)
+        floor = floors.get(want.types) if floors.known else 0
         values |= {"limit": max(0, want.limit - len(leases)), "slack": slack, "floor": floor, "turn": turn}
         if turn in crowded:
             waits = {"turn": turn, "patience": _TURN_PATIENCE}
@@ -259,14 +251,8 @@ def extend(tx: PostgresTx, leases: Sequence[Lease], by: timedelta) -> tuple[list
 
 def look(tx: PostgresTx, worker: str, types: Mapping[str, int], reader: str = "") -> Look:
     """One read of all that a worker must know each second."""
-    [row] = tx.rows(
-        "look",
-        worker=worker,
-        types=list(types),
-        versions=numbers(types.values()),
-        reader=reader,
-        now=tx.given,
-    )
+    wanted = {"types": list(types), "versions": numbers(types.values())}
+    [row] = tx.rows("look", worker=worker, reader=reader, now=tx.given, **wanted)
     later, fires = row["later"], row["fires"]
     return Look(
         now=from_micros(row["now"]),

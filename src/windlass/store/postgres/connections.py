@@ -62,7 +62,6 @@ class Guard:
                 self._running.pop(key, None)
 
     def tick(self) -> None:
-        """Cancel what is overdue, and break off what even that did not end."""
         now = monotonic()
         for watch in list(self._running.values()):
             if now >= watch.until + _GRACE:
@@ -146,14 +145,18 @@ class Link:
         self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._closed = False
+        self._opened_by = os.getpid()
 
     def run(self, call: Callable[[Connection], T], *, again: bool = True) -> T:
         """Call with the connection, alone. One that broke is opened anew and, with `again`, asked once more.
 
         Only for what may be repeated: a settle that was written finds itself done.
         """
+        # Not even its lock is ours in a process that was forked off.
+        if self._opened_by != os.getpid():
+            raise StoreClosed(self._address.shown)
         with self._lock:
-            if calling() is not None:
+            if calling().wanted is not None:
                 check_wanted()
             again = again and self._connection is not None
             while True:
@@ -165,7 +168,8 @@ class Link:
                         self._guard.arrived(self._connection)
                     with self._guard.watching(self._connection, LONGEST[self._use]):
                         answer = call(self._connection)
-                    session.check_confirmed(self._connection, self._address.shown)
+                    if session.unconfirmed:
+                        session.check_confirmed(self._connection, self._address.shown)
                     return answer
                 except psycopg.Error as error:
                     if session.is_away(error):
@@ -276,7 +280,8 @@ class Pool:
                 seconds = max(left, _LEAST_SECONDS_TO_RUN)
             with self._guard.watching(connection, seconds):
                 yield connection
-            session.check_confirmed(connection, self._address.shown)
+            if session.unconfirmed:
+                session.check_confirmed(connection, self._address.shown)
         except psycopg.Error as error:
             self._judge(connection, error)
             raise
@@ -427,7 +432,6 @@ class Listener:
 
     def tell(self, channel: str = CHANNEL) -> None:
         """Notify whoever listens; what we tell ourselves is not heard."""
-        self._check_ours()
         self._telling.run(partial(self._tell, channel))
 
     def ask(self) -> None:
@@ -435,7 +439,8 @@ class Listener:
 
     def hear(self, seconds: float) -> tuple[bool, bool]:
         """Wait so long for hints, of others and of our own. Raises when the connection is bad."""
-        self._check_ours()
+        if os.getpid() != self._opened_by:
+            raise StoreClosed(self._address.shown)
         try:
             if self._hearing is None or self._hearing.closed:
                 self._hearing = session.open_connection(self._address, "listen")
@@ -478,12 +483,6 @@ class Listener:
             _take_answer(connection)
         if channel is not None or begun is not connection:
             connection.execute("select pg_notify($1, $2)", [channel or CHANNEL, self.name])
-
-    def _check_ours(self) -> None:
-        if os.getpid() != self._opened_by:
-            raise StoreUnavailable(
-                f"{self._address.shown} was opened before this process was forked; open it again"
-            )
 
 
 def _take_answer(connection: Connection) -> None:

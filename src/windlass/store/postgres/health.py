@@ -19,10 +19,10 @@ from windlass.store.engine import Row
 from windlass.store.migration import Migration, Schema
 from windlass.store.moving import State
 from windlass.store.oncall import DatabaseHealth, OpenTransaction, TableHealth, checked_settings
-from windlass.store.postgres import schema
+from windlass.store.postgres import hot, schema
 from windlass.store.postgres.address import MARK, Address
 from windlass.store.postgres.schema import DAYS_AHEAD
-from windlass.store.postgres.session import PostgresTx, texts, words
+from windlass.store.postgres.session import PostgresTx, words
 from windlass.store.upkeep import Retention, StoreStatus
 
 DAY = 86_400_000_000
@@ -96,14 +96,9 @@ def _prune_dead(tx: PostgresTx, before: int, limit: int, by: str) -> int:
 
 
 def _free(tx: PostgresTx, gone: Sequence[Row]) -> int:
-    keyed = [row for row in gone if row["key"] is not None]
+    keyed = [(row["caller"], row["key"], row["id"]) for row in gone if row["key"] is not None]
     if keyed:
-        tx.change(
-            "free_keys",
-            scopes=texts(row["caller"] for row in keyed),
-            keys=texts(row["key"] for row in keyed),
-            ids=words(row["id"] for row in keyed),
-        )
+        hot.free_keys(tx, keyed)
     if gone:
         tx.change("free_answered", ids=words(row["id"] for row in gone))
     return len(gone)
@@ -147,15 +142,15 @@ def status(tx: PostgresTx, address: Address, known: Sequence[Migration]) -> Stor
     [sizes] = tx.rows("sizes", limit=_MOST_COUNTED)
     [server] = tx.rows("server")
     found = schema.look(tx, known)
-    return StoreStatus(
+    return rows.read(
+        StoreStatus,
+        sizes,
         url=address.shown,
         kind=_KIND,
         version=_version(server),
         schema=found.number or 0,
         newest_schema=found.newest,
         size_bytes=int(server["size"]),
-        live=sizes["live"],
-        archived=sizes["archived"],
         invalid_indexes=found.invalid_indexes,
         notes=_notes(tx, address, server, found),
     )
@@ -194,19 +189,17 @@ def database(tx: PostgresTx, address: Address, known: Sequence[Migration]) -> Da
     [server] = tx.rows("server")
     [found] = tx.rows("sessions")
     holder = tx.row("oldest_transaction")
-    return DatabaseHealth(
+    age = timedelta(seconds=max(0.0, (holder and holder["seconds"]) or 0.0))
+    return rows.read(
+        DatabaseHealth,
+        found,
         kind=_KIND,
         version=_version(server),
         size_bytes=int(server["size"]),
         tables=[rows.read(TableHealth, row) for row in tx.rows("tables")],
         settings=checked_settings(found, _SETTINGS),
         notes=list(_notes(tx, address, server, schema.look(tx, known))),
-        oldest=None
-        if holder is None
-        else rows.read(OpenTransaction, holder, age=timedelta(seconds=max(0.0, holder["seconds"] or 0.0))),
-        sessions=found["sessions"],
-        most_sessions=found["most_sessions"],
-        listeners=found["listeners"],
+        oldest=None if holder is None else rows.read(OpenTransaction, holder, age=age),
     )
 
 

@@ -6,7 +6,6 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import repeat
 from operator import attrgetter
 from typing import Any
 
@@ -84,7 +83,12 @@ def enqueue_new(tx: PostgresTx, jobs: Sequence[NewJob], hint: str | None = None)
         tx.change("enqueue_new", **told, **columns)
     else:
         tx.change("enqueue_keyed", now=tx.given, **columns)
-    return [*map(_created, jobs, repeat(hint is None))]
+    done = []
+    for new in jobs:
+        # Whether a time that was named has come is the server's to say; its next look finds out.
+        due = hint is None and new.run_at is None and not new.delay
+        done.append(Enqueued(new.id, new.key, created=True, due=due))
+    return done
 
 
 def enqueue(tx: PostgresTx, jobs: Sequence[NewJob], *, repeated: bool = False) -> list[Enqueued]:
@@ -112,9 +116,13 @@ def enqueue(tx: PostgresTx, jobs: Sequence[NewJob], *, repeated: bool = False) -
     for new in fresh:
         made = new.id in inserted and new.id not in known
         with of_batch(jobs, new):
-            answers[id(new)] = _created(new) if made else existing(new, known.get(new.id))
-            if made and new.depends_on:
+            if not made:
+                answers[id(new)] = existing(new, known.get(new.id))
+            elif new.depends_on:
                 answers[id(new)] = chains.attach(tx, new)
+            else:
+                due = new.run_at is None and not new.delay
+                answers[id(new)] = Enqueued(new.id, new.key, created=True, due=due)
     return _in_order(jobs, answers, {_name(new): new for new in fresh})
 
 
@@ -223,6 +231,12 @@ def _refused(tx: PostgresTx, wanted: dict[_Key, NewJob], answered: int) -> dict[
     return {key: new for key, new in wanted.items() if key not in ours}
 
 
+def free_keys(tx: PostgresTx, held: Iterable[tuple[str, str, str]]) -> None:
+    """Free keys, each with its scope and its job."""
+    scopes, names, ids = zip(*held, strict=True)
+    tx.change("free_keys", scopes=texts(scopes), keys=texts(names), ids=words(ids))
+
+
 def _holders(tx: PostgresTx, wanted: Iterable[_Key]) -> dict[_Key, keys.Holder]:
     places = list(wanted)
     scopes, names = texts(scope for scope, _ in places), texts(key for _, key in places)
@@ -231,12 +245,7 @@ def _holders(tx: PostgresTx, wanted: Iterable[_Key]) -> dict[_Key, keys.Holder]:
     left = [row for row in held if row["job_id"] not in jobs]
     if left:
         # The record is gone and its key was left behind.
-        tx.change(
-            "free_keys",
-            scopes=texts(row["scope"] for row in left),
-            keys=texts(row["key"] for row in left),
-            ids=words(row["job_id"] for row in left),
-        )
+        free_keys(tx, [(row["scope"], row["key"], row["job_id"]) for row in left])
     return {
         (row["scope"], row["key"]): keys.Holder(jobs[row["job_id"]], row["digest"])
         for row in held
@@ -254,11 +263,6 @@ def _jobs(tx: PostgresTx, ids: Sequence[str]) -> dict[str, Job]:
 
 def _ended(tx: PostgresTx, ids: Sequence[str]) -> dict[str, Job]:
     return {row["id"]: rows.read(Job, row) for row in tx.rows("by_ids_ended", ids=words(ids))}
-
-
-def _created(new: NewJob, due: bool = True) -> Enqueued:  # noqa: FBT001, FBT002 - mapped over many
-    # Whether a time that was named has come is the server's to say; its next look finds out.
-    return Enqueued(new.id, new.key, created=True, due=due and new.run_at is None and not new.delay)
 
 
 def _columns(jobs: Sequence[NewJob]) -> dict[str, Any]:

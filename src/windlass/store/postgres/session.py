@@ -226,7 +226,7 @@ def listen_for_replica(connection: psycopg.Connection[Any] | psycopg.AsyncConnec
 
     def hear(said: psycopg.errors.Diagnostic) -> None:
         if said.source_function == _WAIT_FOR_REPLICA:
-            _unconfirmed.add(connection)
+            unconfirmed.add(connection)
 
     connection.add_notice_handler(hear)
 
@@ -248,13 +248,14 @@ class Unconfirmed(StoreUnavailable):
     """Committed here, and nowhere else: a failover would lose it."""
 
 
-_unconfirmed: weakref.WeakSet[Any] = weakref.WeakSet()
+# Connections whose last commit was not.
+unconfirmed: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def check_confirmed(connection: object, shown: str) -> None:
     """Raise if the last commit was given up waiting for its synchronous replica."""
-    if _unconfirmed and connection in _unconfirmed:
-        _unconfirmed.discard(connection)
+    if connection in unconfirmed:
+        unconfirmed.discard(connection)
         raise Unconfirmed(
             f"{shown} committed, but its synchronous replica did not confirm it: it may be lost; try again"
         )

@@ -105,7 +105,6 @@ class PostgresStore(Store):
 
     def _hot(self, use: str, verb: Callable[..., T], *args: object, again: bool = True) -> T:
         """On the connection of this use; again if it broke."""
-        self._check_open()
         return self._links[use].run(partial(self._try, use, verb, args), again=again)
 
     def _try(self, use: str, verb: Callable[..., T], args: tuple[object, ...], connection: Connection) -> T:
@@ -203,7 +202,8 @@ class PostgresStore(Store):
     generation = 0
 
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        self._check_open()
+        if self._opened_by != os.getpid():
+            self._check_open()
         if not jobs:
             return []
         try:
@@ -241,11 +241,12 @@ class PostgresStore(Store):
     def claim(self, want: Want) -> Claimed:
         # Without a mark never asked again by itself: the leases of a lost answer are the claimer's to
         # find and give back.
-        again = want.mark is not None
-        return self._hot("claim", claim.claim, want, self._floors, self._recent, again=again)
+        call = partial(self._try, "claim", claim.claim, (want, self._floors, self._recent))
+        return self._links["claim"].run(call, again=want.mark is not None)
 
     def settle(self, settlements: Sequence[Settlement]) -> list[Lease]:
-        return self._hot("settle", hot.settle, settlements) if settlements else []
+        call = partial(self._try, "settle", hot.settle, (settlements,))
+        return self._links["settle"].run(call) if settlements else []
 
     def handlers(self) -> Handlers:
         self._check_open()

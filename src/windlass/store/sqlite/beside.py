@@ -57,28 +57,17 @@ def size_of(path: str) -> int:
         return 0
 
 
-def sync(path: str) -> None:
-    """Wait until the contents of a file are on the disk."""
-    _sync(path, os.O_RDWR)
-
-
 def sync_folder(path: str) -> None:
-    """Wait until the names beside a file, its own among them, are on the disk."""
+    """Wait until what became of the names beside a file, its own among them, is on the disk."""
     folder = os.path.dirname(os.path.abspath(path))  # noqa: PTH100, PTH120 - a plain name
     # As SQLite does, we go without where a folder cannot be opened: Windows opens none.
-    if sys.platform != "win32" and os.access(folder, os.R_OK):
-        _sync(folder, os.O_RDONLY)
-
-
-def _sync(path: str, how: int) -> None:
+    if sys.platform == "win32" or not os.access(folder, os.R_OK):
+        return
+    opened = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        opened = os.open(path, how | os.O_CLOEXEC)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)
-    except OSError as error:
-        raise StoreUnavailable(f"cannot write {path}: {error.strerror}") from error
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def refuse_emptied(path: str) -> None:

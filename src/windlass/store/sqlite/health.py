@@ -110,8 +110,7 @@ def backup(source: StoreFile, path: str) -> None:
                 os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
                 beside.same_mode(path, source.path)
                 connection.execute("vacuum into ?", (path,))
-                # Not every SQLite syncs what this writes.
-                beside.sync(path)
+                # SQLite does not sync that the copy's journal is gone: found again, it would undo the copy.
                 beside.sync_folder(path)
         except BaseException:  # wall: nothing half-made stays; the error goes on
             # A half of a copy would stand in the way of the next one.
@@ -241,7 +240,8 @@ def _copy(source: str, copy: str) -> Schema:
         if problems:
             raise StoreMismatch(f"{source} is damaged, and nothing was restored: {problems[0]}")
         connection.execute("vacuum into ?", (copy,))
-    beside.sync(copy)
+    with open(copy, "rb") as written:  # noqa: PTH123
+        os.fsync(written.fileno())
     return found
 
 

@@ -111,13 +111,8 @@ def _enqueue_one(tx: SqliteTx, new: NewJob) -> Enqueued:
         if holder is not None:
             return found(holder)
     run_at = rows.run_at(tx.now, new)
-    row = tx.row(
-        "enqueue",
-        due=int(run_at <= tx.now),
-        run_at=run_at,
-        now=tx.now,
-        **dict(zip(rows.NEW, rows.new_values(new), strict=True)),
-    )
+    values = dict(zip(rows.NEW, rows.new_values(new), strict=True))
+    row = tx.row("enqueue", due=int(run_at <= tx.now), run_at=run_at, now=tx.now, **values)
     if row is None:
         return existing(new, keys.get_by_id(tx, new.id))
     ended = None if new.fresh else tx.row("by_id_ended", id=new.id)
@@ -322,7 +317,8 @@ def _record(tx: SqliteTx, settlement: Settlement, outcome: Outcome, *, marked: b
         marks = None if marked or write.kind not in _ENDS else tx.row("marks_of", **fence)
         if marks is None or not _record(tx, settlement, outcome, marked=True):
             return False
-        chains.ended(tx, lease.id, JobState(write.state or "dead"), marks, partial(enqueue_by_end, tx))
+        ended = chains.Ended(lease.id, JobState(write.state or "dead"), marks)
+        chains.all_ended(tx, [ended], partial(enqueue_by_end, tx))
         return True
     if write.kind is Kind.FINISH:
         tx.change("remove_finished", **fence)

@@ -123,6 +123,10 @@ def make(
         beside.refuse_emptied(path)
         if not beside.size_of(path):
             raise _no_store(path)
+    if beside.size_of(path) and beside.size_of(path + "-journal"):
+        # The power was cut while the file got its log. SQLite takes that back, and then uses a log that is
+        # there already, as long as this connection is open.
+        file.open_first(create=False, patience=patience).close()
     with closing(file.open_first(create=create, patience=patience)) as connection, translated(path):
         connection.execute(f"pragma busy_timeout = {round(busy * 1000)}")
         tx = transaction(connection, clock.micros())

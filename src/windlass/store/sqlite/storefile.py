@@ -53,6 +53,7 @@ class Turn:
     """
 
     def __init__(self, path: str) -> None:
+        self._path = path
         self._door = beside.open_lock(path, "-door")
         with beside.or_close(partial(os.close, self._door)):
             self._turn = beside.open_lock(path, "-turn")
@@ -88,7 +89,11 @@ class Turn:
         """Keep a note in the lock file; one that cannot be kept is only missed."""
         with contextlib.suppress(OSError):
             if os.pread(self._turn, _LONGEST_NOTE, 0) != text:
+                # A power cut must not bring back a log that the new note does not know.
+                beside.sync_folder(self._path)
                 os.ftruncate(self._turn, os.pwrite(self._turn, text, 0))
+                if text:
+                    os.fsync(self._turn)
 
     def close(self) -> None:
         os.close(self._door)
@@ -357,7 +362,6 @@ class StoreFile:
         return self
 
     def connect(self, kind: type[Connection] = Connection, *, cached: int = 256) -> Connection:
-        """Open a connection to the store's file, and to no other."""
         self.ensure()
         self.check_kept()
         main, generation = self._main, self.generation
@@ -369,7 +373,6 @@ class StoreFile:
         return connection
 
     def ensure(self) -> StoreFile:
-        """If the file was taken away, go on with the one that is at the path now."""
         if self.lost:
             with self._lock:
                 if self.lost:
@@ -539,8 +542,6 @@ def _set_aside(path: str, main: Identity, patience: float) -> None:
             # The writer of the earlier file may just have emptied and removed it.
             with contextlib.suppress(FileNotFoundError):
                 _set_one_aside(path, suffix)
-        # Before the lock file says that the log here is this file's.
-        beside.sync_folder(path)
 
 
 def _set_one_aside(path: str, suffix: str) -> None:

@@ -373,7 +373,6 @@ class Writer:
         return not alone or result is not None, result
 
     def _wait_for(self, operation: Operation) -> None:
-        """The writer's thread writes it, as long as our patience lasts."""
         patience = min(self._patience, calling().patience)
         if operation.wait(min(_OWN_LOCK_SECONDS, patience)):
             return
