@@ -25,7 +25,7 @@ CONSTANTS
     Outages, Jumps, Deaths,   \* whether the store goes away, clocks jump, workers are killed (bounds of the model)
     \* Switches.  All TRUE is the code.
     OwnPulse,            \* silence counts only while the watcher's own beats are committed
-    StepCapped,          \* one check adds two seconds of silence at most
+    StepCapped,          \* one check adds two seconds of silence at most (else five)
     BeatFenced,          \* a worker is declared dead by the beat that was seen
     RenewalWatched       \* an expired lease is reaped only after it was seen unrenewed for ten seconds
 
@@ -169,7 +169,7 @@ Tick ==
     /\ there' \in IF Outages THEN BOOLEAN ELSE {TRUE}
     /\ ran' = {}
     /\ sent' = [w \in Workers |-> Least(sent[w] + 1, SureWithin + 1)]
-    /\ checked' = [v \in Watchers |-> Least(checked[v] + 1, IF StepCapped THEN MostPerCheck ELSE DeadAfter)]
+    /\ checked' = [v \in Watchers |-> Least(checked[v] + 1, IF StepCapped THEN MostPerCheck ELSE 5)]
     /\ look' = [v \in Watchers |-> [look[v] EXCEPT !.sent = IF look[v].new THEN Least(@ + 1, WellWithin + 1) ELSE 0]]
     /\ missed' = [w \in Workers |->
                     IF there /\ w \notin ran /\ ran # {} THEN Least(missed[w] + 1, SteadyPatience) ELSE missed[w]]

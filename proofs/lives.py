@@ -15,9 +15,9 @@ from typing import NamedTuple
 from proofs import run
 from windlass.job import Job, Reason
 
-# One worker is enough, since the reaper may take its lease at any time. Of four attempts any can follow any.
+# One worker is enough, since the reaper may take its lease at any time. Of three attempts any can follow any.
 _BOUNDS = {"Jobs": "{j1}", "Workers": "{w1}", "Interruptions": 2, "GivenBack": 0, "Crashes": 0}
-_ATTEMPTS = (1, 4)
+_ATTEMPTS = (1, 3)
 _ROW = re.compile(r"/\\ (live|archive) = (.*?)(?=^/\\|\Z)", re.MULTILINE | re.DOTALL)
 _FIELD = re.compile(r'(\w+) \|-> "?([\w ]+)"?')
 _LOST = {Reason.WORKER_LOST, Reason.LEASE_EXPIRED}

@@ -87,7 +87,8 @@ def states(model: Model, bounds: Mapping[str, Any]) -> str:
     """Every state that a model can reach, as TLC writes them."""
     with tempfile.TemporaryDirectory(prefix="proofs_") as scratch:
         dump = Path(scratch) / "states.dump"
-        said = _tlc(Path(scratch), model, _config(model, bounds), "-dump", str(dump))
+        config = _config(model._replace(properties=()), bounds)
+        said = _tlc(Path(scratch), model, config, "-dump", str(dump))
         if _verdict(said, 0).refuted is not None:
             raise SystemExit(said)
         return dump.read_text()
@@ -116,6 +117,8 @@ def _tlc(scratch: Path, model: Model, config: str, *more: str, workers: int = 1)
     # A short check needs a fast start, a long one fast code.
     flags = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"] if workers == 1 else ["-XX:+UseParallelGC"]
     (scratch / "model.cfg").write_text(config)
+    # TLC unpacks its own modules there: two runs at once must not share them.
+    flags.append(f"-Djava.io.tmpdir={scratch}")
     command = [str(program), *flags, "-cp", str(jar), "tlc2.TLC", "-nowarning", "-workers", str(workers)]
     command += ["-metadir", str(scratch), "-config", str(scratch / "model.cfg"), *more, model.name]
     done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)

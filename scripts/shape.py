@@ -14,10 +14,13 @@ import sys
 import tempfile
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from windlass.queue import JobHandle
 
 ROOT = Path(__file__).resolve().parent.parent
 SRC = ROOT / "src" / "windlass"
@@ -158,6 +161,16 @@ class Walk:
         return {path for path, _ in self.functions}
 
 
+def _passed(seen: Walk, enqueue: Callable[[], JobHandle]) -> set[tuple[str, str]]:
+    """The functions that one job passes."""
+    seen.functions.clear()
+    sys.setprofile(seen.see)
+    handle = enqueue()
+    sys.setprofile(None)
+    handle.wait(30)
+    return set(seen.functions)
+
+
 def walk(url: str) -> Walk:
     """Enqueue one no-op job to a running worker, and wait until it is completed."""
     sys.path.insert(0, str(SRC.parent))
@@ -175,12 +188,8 @@ def walk(url: str) -> Walk:
         # What is begun once, such as the thread that sends hints, is no part of a job's way.
         for _ in range(3):
             nothing.enqueue().wait(30)
-        sys.setprofile(seen.see)
-        seen.functions.clear()
-        handle = nothing.enqueue()
-        sys.setprofile(None)
-        handle.wait(30)
-        found = set(seen.functions)
+        # Whatever ticks meanwhile is seen as well, and is no part of it either: the shortest of a few.
+        found = min((_passed(seen, nothing.enqueue) for _ in range(5)), key=len)
     threading.setprofile(None)
     queue.close()
     seen.functions = found
@@ -239,15 +248,15 @@ def main() -> int:
 
 # The most that each may be now, and the aim. A bound is lowered when more is reached, and never raised
 # without a reason in the commit that does so.
-LINES = (52_000, 50_000)
-FILES = (290, 290)
+LINES = (50_100, 50_000)
+FILES = (280, 280)
 PASSING_ON = (25, 25)
 TWINS = (0, 0)
 FIELD_FILES = (8, 8)
 ACTION_FILES = (8, 8)
 WALK_FILES = (26, 25)
 # A few more or less on PostgreSQL: whose hint it is depends on the moment.
-WALK_FUNCTIONS = {"sqlite": (112, 110), "postgresql": (125, 110)}
+WALK_FUNCTIONS = {"sqlite": (110, 110), "postgresql": (112, 110)}
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -158,12 +158,15 @@ def swap(how: str) -> None:
 
 def configure(checkpoints: str, synchronous: str) -> None:
     """Choose who empties the log, and plant a fault: commits that do not wait for the disk."""
+    pragmas = vars(connection)["_PRAGMAS"]
+    assert vars(writer)["_LARGE_LOG"] > LOG_BYTES, "the log's size has another name by now"
+    assert {"synchronous = full", "wal_autocheckpoint = 0"}.issubset(pragmas), pragmas
     vars(writer)["_LARGE_LOG"] = LOG_BYTES
     values = {"synchronous = full": f"synchronous = {synchronous}"}
     if checkpoints == "sqlite":
         values["wal_autocheckpoint = 0"] = f"wal_autocheckpoint = {LOG_BYTES // 4096}"
         vars(writer)["Checkpointer"].is_due = lambda _: False
-    vars(connection)["_PRAGMAS"] = tuple(values.get(each, each) for each in vars(connection)["_PRAGMAS"])
+    vars(connection)["_PRAGMAS"] = tuple(values.get(each, each) for each in pragmas)
 
 
 def main() -> None:

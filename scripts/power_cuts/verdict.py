@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from windlass.clock import uuid7
-from windlass.errors import WindlassError
 from windlass.job import NewJob
 from windlass.store.sqlite.library import sqlite3
 from windlass.store.sqlite.store import SqliteStore
@@ -81,7 +80,7 @@ def judge(folder: Path, marks: Sequence[str], orders: Orders) -> list[str]:
             problems.append("a job that was enqueued after the cut is lost")
         for name in story.saved:
             problems += [f"backup {name}: {each}" for each in whole(folder / name)]
-    except (WindlassError, sqlite3.Error) as error:
+    except Exception as error:  # noqa: BLE001 - also what SQLite's words about a damaged file break
         return [f"the store cannot be used: {type(error).__name__}: {error}".replace(str(folder), "")]
     return problems
 

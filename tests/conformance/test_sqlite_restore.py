@@ -227,3 +227,25 @@ def test_that_a_log_is_gone_is_on_the_disk_before_its_note_is_cleared(path: Path
     assert not path.with_name("jobs.db-wal").exists()
     assert path.with_name("jobs.db-turn").read_bytes() == b""
     assert synced == [path.parent.stat().st_ino]
+
+
+def test_a_restore_syncs_what_is_left_of_the_old_file_before_the_new_one_takes_its_place(
+    path: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by `make power-cuts`: the journal of the old file came back beside the new one."""
+    steps: list[str] = []
+    sync, rename = os.fsync, os.rename
+    folder = path.parent.stat().st_ino
+
+    def synced(file: int) -> None:
+        steps.extend(["sync"] * (os.fstat(file).st_ino == folder))
+        sync(file)
+
+    def renamed(old: str, new: str) -> None:
+        steps.extend(["rename"] * (new == str(path)))
+        rename(old, new)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "rename", renamed)
+    connect.restore(str(path), str(backup))
+    assert steps[:3] == ["sync", "rename", "sync"]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import msgspec
 import pytest
 
+import windlass
 from proofs import lives, run
 from tests.unit.scene import THEN, running
 from windlass.job import Attempt, Error, Job, JobState, Reason
@@ -32,6 +36,29 @@ def test_every_switch_has_a_twin() -> None:
     for model in MODELS.values():
         assert {switch for twin in model.twins for switch in twin.off} == set(model.switches)
         assert {twin.refutes for twin in model.twins} <= {*model.invariants, *model.properties}
+
+
+def test_the_table_names_actions_and_code_that_exist() -> None:
+    text = (run.HERE / "README.md").read_text().partition("## From the model to the code")[2]
+    source = Path(windlass.__file__).parent
+    sections = "".join(path.read_text() for path in source.rglob("*.sql"))
+    model, absent, seen = "", set[str](), set[str]()
+
+    def look(names: str, before: str, after: str, where: str) -> None:
+        for name in re.findall(r"\w+", names):
+            if not re.search(rf"{before}{name}{after}", where, re.MULTILINE):
+                absent.add(f"{model}: {name}")
+
+    for line in re.findall(r"^\| .* \| `.*", text, re.MULTILINE):
+        _, name, actions, code, _ = (cell.strip() for cell in line.split("|"))
+        model = name.strip("`") or model
+        seen.add(model)
+        look(actions, "^", r"\b.*==", (run.HERE / f"{model}.tla").read_text())
+        for path, names in re.findall(r"`([\w/]+\.(?:py|sql))(?:: ([\w, ]+))?`", code):
+            look(names, r"(?:def|class) ", r"\b", (source / path).read_text())
+        look(" ".join(re.findall(r"`([a-z_]+)`", code)), r"^-- \w+: ", r"\b", sections)
+    assert absent == set()
+    assert seen == set(MODELS)
 
 
 # --- the lives of real jobs ---------------------------------------------------------------------

@@ -308,7 +308,7 @@ class OtherReleases:
             self._logged_at |= dict.fromkeys(due, now)
         for name, (number, problem) in due.items():
             extra = {"type": name, "jobs": number, "problem": problem, "reader": self.reader}
-            logging.getLogger("windlass.worker").info("job.left", extra=extra)
+            log.info("job.left", extra=extra)
 
     def _ends_in(self, job: Job) -> timedelta | None:
         """When its age ends it: it is then offered to everybody, and the first who takes it says so."""

@@ -10,7 +10,6 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from functools import partial
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Literal, Self
@@ -292,9 +291,20 @@ class Shutdown:
         within(self.left(), parts.children.close, "children")
         parts.guard.close()
         parts.releases.report(last=True)
-        within(min(self.left(), _TELLING_SECONDS), parts.ledger.tick, "ledger", "worker.uncounted")
-        leave = partial(parts.env.store.leave, parts.membership.id)
-        within(self.left(), leave, "leave", "worker.left_silently")
+        within(min(self.left(), _TELLING_SECONDS), self._report, "ledger")
+        within(self.left(), self._leave, "leave")
+
+    def _report(self) -> None:
+        try:
+            self._parts.ledger.tick()
+        except WindlassError as error:
+            log.warning("worker.uncounted", extra={"error": str(error)})
+
+    def _leave(self) -> None:
+        try:
+            self._parts.env.store.leave(self._parts.membership.id)
+        except WindlassError as error:
+            log.warning("worker.left_silently", extra={"error": str(error)})
 
     def _interrupt(self, patience: float) -> None:
         left = [run for run in list(self._parts.runs.values()) if run.open]
@@ -384,18 +394,9 @@ class Leftovers:
         return [each for each in self._store.counts().counts if each.type in self._parts.types and each.count]
 
 
-def within(seconds: float, do: Callable[[], object], name: str, failed: str = "") -> bool:
-    """Do it on a daemon thread, log errors of ours as `failed`; False if it goes on after these seconds."""
-
-    def run() -> None:
-        try:
-            do()
-        except WindlassError as error:
-            if not failed:
-                raise
-            log.warning(failed, extra={"error": str(error)})
-
-    thread = threading.Thread(target=run, name=f"windlass-{name}", daemon=True)
+def within(seconds: float, do: Callable[[], object], name: str) -> bool:
+    """Do it on a daemon thread; False if it has not ended within these seconds, and goes on."""
+    thread = threading.Thread(target=do, name=f"windlass-{name}", daemon=True)
     thread.start()
     thread.join(seconds)
     return not thread.is_alive()

@@ -138,7 +138,8 @@ def _claim_few(tx: PostgresTx, want: Want, values: Mapping[str, Any], floors: Fl
         return None
     if taken and not floor and dead > _MANY_DEAD:
         floors.learn(want.types, min(seq for _, seq, *_ in taken))
-    taken = in_order(taken, want.turns)
+    if len(taken) > 1:
+        taken = in_order(taken, want.turns)
     leases = rows.leases_of(taken, worker=want.worker, now=now, until=now + span(want.lease))
     return Claimed(leases, None if later is None else rows.from_span(max(0, later - now)))
 

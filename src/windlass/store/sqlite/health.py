@@ -292,6 +292,8 @@ def _swap(copy: str, path: str) -> str | None:
         for suffix in ("-wal", "-shm"):
             with contextlib.suppress(FileNotFoundError):
                 os.rename(path + suffix, kept + suffix)  # noqa: PTH104
+    # A power cut must neither lose the old file nor bring its journal back beside the new one.
+    beside.sync_folder(path)
     os.rename(copy, path)  # noqa: PTH104
     beside.sync_folder(path)
     return kept
