@@ -14,7 +14,7 @@ from windlass.outcome import Result
 from windlass.testing.simulation.process import Process, When
 from windlass.worker.parts import Parts
 from windlass.worker.run import Run
-from windlass.worker.shutdown import Shutdown
+from windlass.worker.worker import Shutdown
 
 if TYPE_CHECKING:
     from windlass.testing.simulation.world import World
@@ -57,6 +57,14 @@ class Worker(Process):
         """Whether it can do anything now."""
         return self.alive and not self.frozen
 
+    def is_due(self) -> bool:
+        """Whether it has something to do that its jobs or the fleet wait for."""
+        now = self.world.clock.monotonic()
+        work = self._hands.waiting or any(
+            timer.is_due(now) for name, timer in self._timers.items() if name not in _SELDOM
+        )
+        return self.acts and bool(work or not self._timers or (self.world.calm and self._hands.running))
+
     # --- for the world ---
 
     def options(self) -> Iterable[tuple[str, float]]:
@@ -64,7 +72,7 @@ class Worker(Process):
         # What a worker does that others took for dead is where it gets interesting.
         stale = self.world.checker.is_dead(self.fleet_id)
         if self.frozen:
-            yield "thaw", 3.0 if stale else 0.2
+            yield "thaw", 3.0 if stale else 0.05
         elif not self._timers:
             yield "start", 5.0
         else:
@@ -72,7 +80,7 @@ class Worker(Process):
             if not self.world.calm:
                 yield from self._faults()
             if self.away:
-                yield "heal", 3.0 if stale else 0.3
+                yield "heal", 3.0 if stale else 0.05
 
     def _work(self, eager: float) -> Iterable[tuple[str, float]]:
         now = self.world.clock.monotonic()

@@ -19,18 +19,19 @@ from windlass.testing.simulation.process import Killed, Process
 from windlass.testing.simulation.worker import Worker
 
 _MOST_WORKERS = 3
-_MOST_JUMP = 300
+# By how many seconds the wall clock is wrong at most.
+_MOST_WRONG = 300
 # How much a world likes a kind of step, by chance; those that it needs it never dislikes altogether.
 _LIKES = (0.0, 0.3, 1.0, 1.0, 4.0)
 _LIKES_NEEDED = (0.1, 0.3, 1.0, 3.0)
-_NEEDED = frozenset(
-    {"time", "new worker", "start", "claimer", "settler", "heartbeat", "begin", "end", "thaw", "heal"}
-)
+_NEEDED = frozenset({"new worker", "start", "claimer", "settler", "begin", "end"})
+# By these the fleet finds out who is dead: where they come at random, nobody ever is.
+_STEADY = frozenset({"time", "heartbeat", "reaper", "thaw", "heal"})
 # However much people do, time goes on and workers work.
 _MOST_PEOPLE = 4.0
 # Time goes on to the next tick of a loop, or in leaps.
-_LEAPS = (0.01, 0.5, 5.0, 31.0)
-_LEAP_SHARE = 0.2
+_LEAPS = (0.01, 1.0, 5.0, 31.0)
+_LEAP_WEIGHTS = (0.5, 6, 0.1, 0.05)
 # By when everything has ended after the last fault.
 _CALM_SECONDS = 40_000.0
 _CALM_STEPS = 20_000
@@ -68,7 +69,6 @@ class World:
         self.calm = False
         self._likes: dict[str, float] = {}
         self._made = 0
-        # By how many seconds the wall clock is wrong.
         self._wrong = 0
         self.workers: list[Worker] = []
         self.producer, self.operator = Producer(self), Operator(self)
@@ -88,16 +88,17 @@ class World:
 
     def _liking(self, what: str, chance: random.Random) -> float:
         """Each world has its own character: here nobody cancels, there workers freeze all the time."""
-        if self.calm:
+        if self.calm or what in _STEADY:
             return 1.0
         if what not in self._likes:
             self._likes[what] = chance.choice(_LIKES_NEEDED if what in _NEEDED else _LIKES)
         return self._likes[what]
 
     def _options(self) -> Iterable[tuple[str, str, float]]:
-        # In calm nobody is late.
-        if not (self.calm and any(True for each in self.workers for _ in each.options())):
-            yield "world", "time", 5.0
+        # Mostly time waits until everybody has done what is due, and in calm nobody is ever late.
+        busy = any(each.is_due() for each in self.workers)
+        if not (self.calm and busy):
+            yield "world", "time", 0.3 if busy else 20.0
         if sum(not each.drained for each in self.workers) < (1 if self.calm else _MOST_WORKERS):
             yield "world", "new worker", 1.0
         if "jump" in self.faults and not self.calm:
@@ -137,21 +138,21 @@ class World:
         if what == "time":
             self._pass_time()
         elif what == "jump":
-            self._jump(random.randint(-_MOST_JUMP, _MOST_JUMP))
+            self._jump(random.randint(-_MOST_WRONG, _MOST_WRONG))
         else:
             self._made += 1
             self.workers.append(Worker(self, f"w{self._made}", random.choice((1, 2))))
 
-    def _jump(self, seconds: int) -> None:
-        self._wrong += seconds
-        self.clock.jump(timedelta(seconds=seconds))
+    def _jump(self, wrong: int) -> None:
+        self.clock.jump(timedelta(seconds=wrong - self._wrong))
+        self._wrong = wrong
 
     def _pass_time(self) -> None:
         now = self.clock.monotonic()
         ticks = [each.next_tick for each in self.workers]
         wait = min((tick for tick in ticks if tick is not None), default=now + 1.0) - now
-        if not self.calm and random.random() < _LEAP_SHARE:
-            wait = random.choice(_LEAPS)
+        if not self.calm:
+            wait = random.choices((wait, *_LEAPS), (2, *_LEAP_WEIGHTS))[0]
         # Clocks go in microseconds: never a little less than until the next tick.
         self.clock.advance(min(math.ceil(wait * 1e6) / 1e6 + 1e-6, _LEAPS[-1]))
 
@@ -162,7 +163,7 @@ class World:
         self.calm = True
         for process in self.processes:
             process.heal()
-        self._jump(-self._wrong)
+        self._jump(0)
         self.operator.resume_all()
         end = self.clock.monotonic() + _CALM_SECONDS
         for _ in range(_CALM_STEPS):
