@@ -6,7 +6,7 @@ DEV := "$(PYTHON)" scripts/dev.py
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-fast check format shape words setup lock docs proofs kill-run kill-commit schedule-run move-run two-hosts bad-company shutdown-matrix suspects churn growth at-size held-xmin
-.PHONY: power-cuts siege limit-storm unique-storm breaker-walk fairness server-kill foreign-workers contract bad-day
+.PHONY: simulate simulate-mutants power-cuts siege limit-storm unique-storm breaker-walk fairness server-kill foreign-workers contract bad-day
 .PHONY: bench bench-quick bench-pairs bench-self examples screenshots
 
 help: ## This list
@@ -80,6 +80,12 @@ contract: ## Thousands of requests made from the OpenAPI contract, on both store
 
 bad-day: ## Rolling deploys, frozen workers, lost files, shutdowns: real processes, both stores; ARGS="--only gil --store sqlite"
 	@$(DEV) exec python scripts/bad_day $(ARGS)
+
+simulate: ## A fleet on one seeded thread, with faults; ARGS="--seed 7", ARGS="--seconds 600"
+	@$(DEV) exec python scripts/simulate.py $(ARGS)
+
+simulate-mutants: ## Bugs planted one by one: does the simulator find them? Goes on where it stopped; ARGS=--again
+	@$(DEV) exec python scripts/mutants.py $(ARGS)
 
 siege: ## Attacks on a real server beside good posts, then an outage of its store, on both stores; ARGS="--only waits --store sqlite"
 	@$(DEV) exec python scripts/siege $(ARGS)
