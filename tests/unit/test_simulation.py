@@ -29,14 +29,14 @@ def test_the_same_seed_is_the_same_run_byte_for_byte(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(11, 17))
 def test_every_promise_holds_in_a_world_of_faults(seed: int) -> None:
-    told = story.run(seed)
-    assert told.broken is None, f"seed {seed}: {told.broken}"
-    assert told.verbs > 100
+    played = story.run(seed)
+    assert played.broken is None, f"seed {seed}: {played.broken}"
+    assert played.verbs > 100
 
 
 def test_a_planted_bug_is_found_and_told_in_a_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(membership, "DEAD_AFTER", 1.0)
-    found = next(told for seed in range(1, 20) if (told := story.run(seed, steps=300)).broken is not None)
+    found = next(one for seed in range(1, 20) if (one := story.run(seed, steps=300)).broken is not None)
     assert found.broken is not None
     assert found.broken.promise == "living"
     short = story.shrink(found)

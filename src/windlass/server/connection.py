@@ -31,7 +31,7 @@ BODY_SECONDS = 30.0
 READ_SECONDS = 20.0
 _LEAST_READ = 16 * 1024
 # Answers that have not been read yet, of all connections together.
-_MOST_UNREAD = 256 * 2**20
+_MOST_UNREAD = 128 * 2**20
 # Connections that have not shown a valid key; the oldest makes room for the newest.
 MOST_STRANGERS = 1_000
 # Open files that are not connections.
