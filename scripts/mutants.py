@@ -141,7 +141,7 @@ def main() -> int:
         if mutant.name not in known or options.only:
             known[mutant.name] = play(mutant, options.seconds)
             RESULTS.write_text(json.dumps(known, indent=1) + "\n")
-        print(f"{mutant.name:<72} {told(known[mutant.name])}", flush=True)
+        print(f"{mutant.name:<72} {line_of(known[mutant.name])}", flush=True)
     missed = [mutant.name for mutant in MUTANTS if known.get(mutant.name, {}).get("found") is False]
     print(f"{len(known) - len(missed)} found, {len(missed)} missed")
     return 1 if missed else 0
@@ -180,7 +180,7 @@ def play(mutant: Mutant, seconds: float) -> dict[str, object]:
     }
 
 
-def told(result: dict[str, object]) -> str:
+def line_of(result: dict[str, object]) -> str:
     """A result in a line."""
     if not result["found"]:
         return f"NOT FOUND in {result['seconds']} s: {result['said']}"

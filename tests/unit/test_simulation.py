@@ -34,7 +34,7 @@ def test_every_promise_holds_in_a_world_of_faults(seed: int) -> None:
     assert played.verbs > 100
 
 
-def test_a_planted_bug_is_found_and_told_in_a_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_bug_is_found_and_shrunk_to_a_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(membership, "DEAD_AFTER", 1.0)
     found = next(one for seed in range(1, 20) if (one := story.run(seed, steps=300)).broken is not None)
     assert found.broken is not None

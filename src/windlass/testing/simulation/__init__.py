@@ -10,5 +10,5 @@ list of steps, each with a seed of its own, so that a failing one can be replaye
     people.py       producers and operators, whose requests are recorded
     world.py        the processes, the steps that are possible, and the choice between them
     checker.py      what must hold after each step, read from the store and the recorded calls
-    story.py        running a seed, shrinking a failure, telling it
+    story.py        running a seed, shrinking a failure
 """

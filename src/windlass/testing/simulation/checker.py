@@ -81,7 +81,7 @@ class Checker:
         self._db.close()
 
     def check(self, step: Step) -> None:
-        """Everything, after a step; if nobody has written, nothing has changed."""
+        """Everything, after a step; without a write nothing has changed."""
         [version] = self._db.execute("pragma data_version").fetchone()
         changed, self._version = version != self._version, version
         if changed:
@@ -119,7 +119,7 @@ class Checker:
         """What was accepted is there, a key means one job, and each action is in the audit log."""
         for call in calls:
             if call.verb == "replay":
-                # Whether or not its answer came: it may run, and waits for nobody any more.
+                # Whether or not its answer came: it may run, and waits for no job any more.
                 self._stopped.pop(call.asked, None)
                 self._parents.pop(call.asked, None)
             if call.answer is None:

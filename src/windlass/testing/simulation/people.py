@@ -53,12 +53,12 @@ class Person(Process):
         try:
             answer = act()
         except StoreError as error:
-            self.world.tell(f"no answer: {error}")
+            self.world.note(f"no answer: {error}")
             self.calls.append(Call(self.world.steps, verb, asked, None))
             return False
         except WindlassError as error:
             # Nothing was changed.
-            self.world.tell(f"refused: {error}")
+            self.world.note(f"refused: {error}")
             return True
         self.calls.append(Call(self.world.steps, verb, asked, answer))
         return True

@@ -99,9 +99,9 @@ class Process:
         if fault is None:
             return real(verb, *args, **options)
         when, kills = fault
-        # One statement by itself has no inside: it runs as the transaction that it stands for.
+        # One statement by itself has no inside: it runs as a transaction.
         options.pop("alone", None)
-        self.world.tell(f"{'killed' if kills else 'answer lost'} {when} {_name(verb)}")
+        self.world.note(f"{'killed' if kills else 'answer lost'} {when} {_name(verb)}")
         if when is When.INSIDE:
             real(partial(self._break_off, verb, kills), *args, **options)
         elif when is When.AFTER:

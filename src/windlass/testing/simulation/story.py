@@ -1,4 +1,4 @@
-"""Run a seed, shrink what fails, and tell it."""
+"""Run a seed, and shrink what fails to a short story."""
 
 from __future__ import annotations
 

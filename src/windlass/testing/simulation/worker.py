@@ -95,7 +95,7 @@ class Worker(Process):
             yield "leave", 2.0
 
     def _faults(self) -> Iterable[tuple[str, float]]:
-        # Somebody must be left who notices.
+        # Another worker must be left to notice it.
         noticed = any(each.acts and not each.away for each in self.world.workers if each is not self)
         stop = (3.0 if self._hands.running else 0.1) if noticed else 0.0
         weights = {
@@ -136,7 +136,7 @@ class Worker(Process):
             parts.live.refresh()
             parts.heartbeat.join()
         except StoreError as error:
-            self.world.tell(f"did not start: {error}")
+            self.world.note(f"did not start: {error}")
             self.kill()
             return
         self.queue.wakeup.subscribe(parts.triggers.hint)
@@ -148,7 +148,7 @@ class Worker(Process):
         try:
             self._timers[name].tick(self.world.clock.monotonic())
         except StoreError as error:
-            self.world.tell(f"{name} failed: {error}")
+            self.world.note(f"{name} failed: {error}")
 
     def _begin(self) -> None:
         """Call the handler of a run that waits for a thread. Its result is not reported yet."""
@@ -176,11 +176,11 @@ class Worker(Process):
 
 
 class _Hands:
-    """Stands in for the threads of a worker: a run begins and ends when the world says so."""
+    """In the place of a worker's threads: a run begins and ends when the world says so."""
 
     def __init__(self) -> None:
         self.waiting: list[Run] = []
-        # With the result that nobody has seen yet.
+        # With the result that the worker has not seen yet.
         self.running: list[tuple[Run, Result]] = []
 
     def start(self, run: Run) -> None:

@@ -25,7 +25,7 @@ _MOST_WRONG = 300
 _LIKES = (0.0, 0.3, 1.0, 1.0, 4.0)
 _LIKES_NEEDED = (0.1, 0.3, 1.0, 3.0)
 _NEEDED = frozenset({"new worker", "start", "claimer", "settler", "begin", "end"})
-# By these the fleet finds out who is dead: where they come at random, nobody ever is.
+# By these the fleet finds out who is dead: where they come at random, no worker ever is.
 _STEADY = frozenset({"time", "heartbeat", "reaper", "thaw", "heal"})
 # However much people do, time goes on and workers work.
 _MOST_PEOPLE = 4.0
@@ -87,7 +87,7 @@ class World:
         return Step(who, what, chance.getrandbits(48))
 
     def _liking(self, what: str, chance: random.Random) -> float:
-        """Each world has its own character: here nobody cancels, there workers freeze all the time."""
+        """Each world has its own character: in one no job is cancelled, in another workers freeze often."""
         if self.calm or what in _STEADY:
             return 1.0
         if what not in self._likes:
@@ -95,7 +95,7 @@ class World:
         return self._likes[what]
 
     def _options(self) -> Iterable[tuple[str, str, float]]:
-        # Mostly time waits until everybody has done what is due, and in calm nobody is ever late.
+        # Mostly time waits until every process has done what is due; in calm it always does.
         busy = any(each.is_due() for each in self.workers)
         if not (self.calm and busy):
             yield "world", "time", 0.3 if busy else 20.0
@@ -117,7 +117,7 @@ class World:
             return False
         self.steps += 1
         reseed(step.seed)
-        self.tell(f"{step.who}: {step.what}")
+        self.note(f"{step.who}: {step.what}")
         if step.who == "world":
             self._do(step.what)
         else:
@@ -131,7 +131,7 @@ class World:
         except Killed:
             process.kill()
         except StoreError as error:
-            self.tell(f"failed: {error}")
+            self.note(f"failed: {error}")
         self.workers = [each for each in self.workers if each.alive]
 
     def _do(self, what: str) -> None:
@@ -186,8 +186,8 @@ class World:
     def note_start(self, process: Process, ctx: Context) -> None:
         """A handler was called."""
         self.started.append(Started(self.steps, ctx.id, ctx.attempt, ctx.fence))
-        self.tell(f"{process.name} runs {ctx.type} {ctx.id[-6:]}, attempt {ctx.attempt}")
+        self.note(f"{process.name} runs {ctx.type} {ctx.id[-6:]}, attempt {ctx.attempt}")
 
-    def tell(self, line: str) -> None:
-        """Note what happens, for whoever reads the story."""
+    def note(self, line: str) -> None:
+        """Add a line to the story."""
         self.lines.append(f"{self.steps:5d} {self.clock.monotonic():9.2f}  {line}")
