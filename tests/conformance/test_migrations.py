@@ -33,6 +33,16 @@ def test_a_new_store_gets_every_migration(url: str, tmp_path: Path) -> None:
     assert connect.schema(url, migrations=folder).pending == ()
 
 
+def test_a_text_that_serves_every_database_is_written_once(url: str, tmp_path: Path) -> None:
+    folder = shelf(tmp_path)
+    (folder / f"{FIRST}.sql").write_text("-- expand\n" + MORE)
+    opens(url, folder)
+    assert connect.schema(url, migrations=folder).number == OURS + 1
+    later = shelf(tmp_path, "-- expand\n" + MOST.replace("windlass.most", "windlass.others"))
+    (later / f"{OURS + 2:04}_both.sql").write_text("-- expand\n" + MOST)
+    assert [each.number for each in migration.load("postgres", later)] == list(range(1, OURS + 3))
+
+
 def test_a_new_store_is_there_with_all_of_its_migrations_or_not_at_all(url: str, tmp_path: Path) -> None:
     folder = shelf(tmp_path, "-- expand\ncreate table windlass.settings (a integer);\n")
     with pytest.raises(Exception, match=r"settings.* already exists"):

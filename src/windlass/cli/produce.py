@@ -40,7 +40,7 @@ from windlass.registry import SHELL
 
 _JOB_FIELDS = ("type", "payload")
 _COMMAND = ("command", "timeout", "cwd", "env")
-_OPTIONS = (
+OPTIONS = (
     *("id", "key", "priority", "delay", "run_at", "max_attempts", "tenant", "payload_ref", "depends_on"),
     *("on_dead", "unique", "until", "on_unique"),
 )
@@ -57,7 +57,7 @@ class Request(msgspec.Struct, frozen=True):
 def read_request(text: str | bytes, field: str = "job") -> Request:
     """A job from one JSON object: a type with its payload, or a command for the shell. An id is a key."""
     given = parse(text, field)
-    allowed = (*(_COMMAND if "command" in given else _JOB_FIELDS), *_OPTIONS)
+    allowed = (*(_COMMAND if "command" in given else _JOB_FIELDS), *OPTIONS)
     for name in given:
         if name not in allowed:
             raise must_be(f"each field of {field}", name, "one of " + ", ".join(allowed))
@@ -75,7 +75,7 @@ def read_request(text: str | bytes, field: str = "job") -> Request:
 def _job_options(given: dict[str, Any]) -> dict[str, Any]:
     if "id" in given and "key" in given:
         raise must_be("key", given["key"], "left out where there is an id: they are the same thing")
-    options = {name: given[name] for name in _OPTIONS if given.get(name) is not None}
+    options = {name: given[name] for name in OPTIONS if given.get(name) is not None}
     if "id" in options:
         options["key"] = options.pop("id")
     if "run_at" in options:

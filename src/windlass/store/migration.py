@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from operator import attrgetter
 from pathlib import Path
 
 import msgspec
@@ -77,8 +78,9 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load(dialect: str, folder: Path | None = None) -> list[Migration]:
-    """Every migration of a dialect, in order."""
-    paths = sorted(((folder or FOLDER) / dialect).glob("*.sql"))
+    """Every migration of a dialect, in order: its own, and those whose text serves every dialect."""
+    base = folder or FOLDER
+    paths = sorted([*base.glob("*.sql"), *(base / dialect).glob("*.sql")], key=attrgetter("name"))
     return [_read(path, dialect) for path in paths]
 
 
