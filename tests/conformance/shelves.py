@@ -17,6 +17,8 @@ FIRST = f"{OURS + 1:04}_test"
 def shelf(folder: Path, *texts: str) -> Path:
     """A new folder of migrations within `folder`: ours and, after them, one for each text."""
     place = Path(tempfile.mkdtemp(dir=folder))
+    for both in migration.FOLDER.glob("*.sql"):
+        shutil.copy(both, place)
     for dialect in DIALECTS:
         shutil.copytree(migration.FOLDER / dialect, place / dialect)
         for number, text in enumerate(texts, OURS + 1):
