@@ -463,7 +463,9 @@ _FLAGS = {
 _STANDARD = WorkerConfig()
 _SERVED = ServerConfig()
 # Read by the command line itself, or told to processes that we start.
-_OTHER_VARIABLES = {f"{PREFIX}{name}" for name in ("DEBUG", "SUPERVISED", "CHILD", "JOB_ID", "ATTEMPT")}
+_OTHER_VARIABLES = {
+    f"{PREFIX}{name}" for name in ("API_KEY", "DEBUG", "SUPERVISED", "CHILD", "JOB_ID", "ATTEMPT")
+}
 
 # Options whose values are in no message.
 SECRETS = frozenset({"database_url", "encryption_keys", "alerts.secret"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from tests.conformance.conftest import ENGINES
@@ -69,6 +70,7 @@ def test_a_job_that_waits_for_its_time_says_until_when(store: Store, clock: Manu
     later = put_one(store, delay=timedelta(hours=3))
     found = why(store, later.id)
     assert (found.cause, found.until, found.also) == (Cause.SCHEDULED, later.run_at, ())
+    assert f"windlass reschedule {later.id} --now" in msgspec.structs.astuple(found)
     assert found.sentence == "scheduled for 2026-01-01 03:00:00 UTC (in 3h)"
 
     put_one(store)

@@ -61,6 +61,19 @@ def test_who_waits_gets_the_counts_as_before_and_the_operation(house: House) -> 
     assert operation(house.caller(), done["operation"])["reached"]["done"] == 3
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize("times", [{}, {"delay": "1h", "run_at": "2030-01-01T00:00:00Z"}])
+def test_a_wrong_time_is_refused_before_anything_is_stored(
+    house: House, times: dict[str, str], *, dry_run: bool
+) -> None:
+    enqueue(house, 1, delay=60)
+    api = house.caller()
+    body = {"action": "reschedule", "filter": {"type": ["add"]}, "dry_run": dry_run, **times}
+    refused = api.post("/jobs/actions", json=body)
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (400, "delay"), refused.text
+    assert api.get("/operations").json()["operations"] == []
+
+
 def test_a_caller_who_hangs_up_does_not_stop_it(house: House) -> None:
     jobs = enqueue(house, 30)
     with pytest.raises(httpx2.TimeoutException):

@@ -137,6 +137,7 @@ def test_unknown_variables_are_told_but_not_refused(tmp_path: Path) -> None:
     environ = {
         "WINDLASS_WORKER_THREDS": "3",
         "WINDLASS_SERVICE_HOST": "10.0.0.1",
+        "WINDLASS_API_KEY": "a documented one",
         variable("app"): "shop:queue",
     }
     assert _load(tmp_path, environ=environ).worker().threads == 10

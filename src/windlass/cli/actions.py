@@ -154,7 +154,7 @@ def _on_names(declared: Action, names: Sequence[str], arguments: dict[str, Any])
 
 def _on_matches(declared: Action, where: Filter, arguments: dict[str, Any], options: dict[str, Any]) -> None:
     ops, name = session().ops(), declared.name
-    counted = ops.operations.count(name, where, limit=options["limit"])
+    counted = ops.operations.count(name, where, limit=options["limit"], **arguments)
     many = ("at least " if counted.at_least else "") + count(counted.matched, "job")
     if options["dry_run"] or not (counted.matched or counted.at_least):
         answer(counted, f"would {name} {many}" if options["dry_run"] else "no jobs match")

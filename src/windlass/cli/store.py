@@ -147,7 +147,7 @@ def restore(backup: str) -> None:
     ended after the backup was taken are back as they were then, and run again.
     """
     done = connect.restore(session().config.database_url, backup)
-    jobs_there = f"{count(done.live, 'job')} waiting or running, {done.archived:,} ended"
+    jobs_there = f"{count(done.live, 'job')} waiting, running or dead, {done.archived:,} ended"
     lines = [f"{done.path} was restored from {backup}: {jobs_there}"]
     if done.kept:
         lines.append(f"the file that was there is kept as {done.kept}")

@@ -86,8 +86,8 @@ class Operations(Verbs):
         found = self.show(operation_id)
         return self.store.steer_operation(found.id, state, by=self._who, why=why)
 
-    def count(self, action: str, where: Filter, *, limit: int | None = None) -> Bulk:
-        """Count the jobs that an action would reach, for at most two seconds."""
+    def count(self, action: str, where: Filter, *, limit: int | None = None, **_arguments: Any) -> Bulk:
+        """Count the jobs that an action would reach, for at most two seconds. Its arguments do not matter."""
         where = narrowed(action, where, limit)
         most = limit or MOST_COUNTED
         matched, all_of_them = count_within(self.store, where, limit=most, within=WITHIN, clock=self.clock)

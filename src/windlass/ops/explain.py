@@ -140,7 +140,7 @@ def _later(facts: Facts, *, retrying: bool) -> Explanation:
         failed = f"after {told_error(job.error)}" if job.error else "after it was put off"
         words = f"attempt {job.attempts + 1} of {job.max_attempts} comes at {when}, {failed}"
         cause, since = Cause.RETRY, job.updated_at
-    mend = f"windlass replay {job.id}"
+    mend = f"windlass reschedule {job.id} --now"
     return Explanation(words, cause, Link("job", job.id), since, job.run_at, mend=mend)
 
 

@@ -85,9 +85,9 @@ class RemoteOperations(Operations):
         super().__init__(server)
         self._server = server
 
-    def count(self, action: str, where: Filter, *, limit: int | None = None) -> Bulk:
+    def count(self, action: str, where: Filter, *, limit: int | None = None, **arguments: Any) -> Bulk:
         """Count the jobs that an action would reach, for at most two seconds."""
-        body = _asked(action, where, limit=limit, dry_run=True)
+        body = _asked(action, where, limit=limit, dry_run=True, **arguments)
         return _read(self._server.ask("POST", "jobs", "actions", body=body), Bulk)
 
     def start(self, action: str, where: Filter, **given: Any) -> Operation:

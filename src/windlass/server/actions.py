@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from windlass.checks import Problems
 from windlass.duration import Duration
-from windlass.errors import must_be
+from windlass.errors import InvalidValue, must_be
 from windlass.job import Job, JobState
 from windlass.ops import Ops
 from windlass.ops.actions import ACTIONS, Action, Need, Parameter, bulk_action, bulk_actions, changes
@@ -208,6 +208,10 @@ def bulk_arguments(said: ActionForm, problems: Problems) -> dict[str, Any]:
             if each.name in taken and taken[each.name].required and value is None:
                 raise must_be(each.name, value, f"given for {said.action}")
     arguments = read_arguments(declared, said, problems)
+    with problems:
+        if said.action == "reschedule" and (said.delay is None) == (said.run_at is None):  # type: ignore[attr-defined]
+            words = "reschedule needs either delay or run_at, and not both"
+            raise InvalidValue(words, field="delay", value=None, allowed="given, or else run_at")
     arguments.pop("why", None)
     return arguments
 
