@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 
 import pytest
 
@@ -12,11 +11,9 @@ from windlass.upkeep import membership
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:
     """A simulated fleet logs as much as a real one."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
+    caplog.set_level(logging.CRITICAL, "windlass")
 
 
 @pytest.mark.parametrize("seed", [1, 2])

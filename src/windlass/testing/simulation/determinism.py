@@ -43,8 +43,14 @@ def seeded(clock: ManualClock) -> Iterator[None]:
         # The tokens of leases are made in SQL.
         mock.patch.object(storefile, "open_connection", _open),
     ):
-        yield
-    clocks.uuid7.begin()
+        # Ids rise within a process, and those made before came from a real clock.
+        clocks.uuid7.begin()
+        before = random.getstate()
+        try:
+            yield
+        finally:
+            random.setstate(before)
+            clocks.uuid7.begin()
 
 
 def reseed(seed: int) -> None:
