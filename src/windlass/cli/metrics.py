@@ -346,7 +346,7 @@ _NO_STORE = 3
 def doctor(quiet: bool) -> None:
     """Look at everything: store, clocks, disk, workers, upkeep, leases, what waits, what was verified.
 
-    What is not well comes with the command that mends it. Exit code 0: nothing is bad (warnings aside); 1:
+    Each problem comes with the command that fixes it. Exit code 0: nothing is bad (warnings aside); 1:
     something is; 3: the store cannot be reached.
     """
     here = session()

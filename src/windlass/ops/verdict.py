@@ -57,7 +57,7 @@ class Cause(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong, or (not `grave`) worth knowing, and the command that mends it."""
+    """One thing that is wrong, or (not `grave`) worth knowing, and the command that fixes it."""
 
     cause: Cause
     grave: bool
