@@ -18,6 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.history.result import add_option, write_document
+
 HERE = Path(__file__).resolve().parent
 # Of the two ways to the end of a check, and of a step of a counterexample, as TLC prints them.
 _REFUTED = re.compile(
@@ -61,6 +63,19 @@ class Verdict(NamedTuple):
     distinct: int
     seconds: float
     output: str
+
+
+class Line(NamedTuple):
+    """A model or a twin, and whether it came out as it should; `steps` are of the counterexample."""
+
+    name: str
+    about: str
+    held: bool
+    states: int
+    distinct: int
+    steps: int
+    seconds: float
+    refuted: str = ""
 
 
 def models() -> dict[str, Model]:
@@ -140,20 +155,24 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="MODEL", help="only these models")
     parser.add_argument("--quick", action="store_true", help="small bounds, as in the tests")
     parser.add_argument("--verbose", action="store_true", help="print what TLC says of what is refuted")
+    add_option(parser)
     options = parser.parse_args()
     known = models()
     if unknown := set(options.names) - set(known):
         parser.error(f"no such model: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     chosen = [each for name, each in known.items() if not options.names or name in options.names]
-    wrong = [
+    lines = [
         each for model in chosen for each in _report(model, quick=options.quick, verbose=options.verbose)
     ]
+    wrong = [each.name for each in lines if not each.held]
     print("every model holds, and every twin was refuted" if not wrong else f"WRONG: {', '.join(wrong)}")
+    if options.json is not None:
+        write_document(options.json, name="proofs", models=[each._asdict() for each in lines])
     return 1 if wrong else 0
 
 
-def _report(model: Model, *, quick: bool, verbose: bool) -> Iterator[str]:
-    """Check a model and its twins, a line each; gives what did not come out as it should."""
+def _report(model: Model, *, quick: bool, verbose: bool) -> Iterator[Line]:
+    """Check a model and its twins, a line each."""
     bounds = model.quick if quick else model.full
     shown = ", ".join(f"{name} {value}" for name, value in bounds.items())
     print(f"{model.name}: {model.about} ({shown})", flush=True)
@@ -164,7 +183,7 @@ def _report(model: Model, *, quick: bool, verbose: bool) -> Iterator[str]:
     print(f"  {counts:<66} {found.seconds:6.1f} s  {verdict}", flush=True)
     if not good:
         print(found.output)
-        yield model.name
+    yield Line(model.name, model.about, good, found.states, found.distinct, found.steps, found.seconds)
     for twin in model.twins:
         found = check(model, {**model.quick, **twin.bounds}, twin)
         good = found.refuted in {twin.refutes, LIVENESS}
@@ -173,8 +192,10 @@ def _report(model: Model, *, quick: bool, verbose: bool) -> Iterator[str]:
         print(f"  twin: {twin.flaw:<60} {found.seconds:6.1f} s  {verdict}", flush=True)
         if verbose or not good:
             print(found.output)
-        if not good:
-            yield f"{model.name} without {' and '.join(twin.off)}"
+        name = f"{model.name} without {' and '.join(twin.off)}"
+        yield Line(
+            name, twin.flaw, good, found.states, found.distinct, found.steps, found.seconds, twin.refutes
+        )
 
 
 if __name__ == "__main__":

@@ -26,6 +26,9 @@ from typing import Any, NamedTuple
 
 import psutil
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.history import result
 from windlass.config import cores
 from windlass.job import JobState
 from windlass.worker import Worker
@@ -46,13 +49,14 @@ while True:
 def main() -> int:
     """Run it, print it, and say whether all is as it should be."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.parse_args()
+    result.add_option(parser)
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="windlass-company-") as folder:
         os.environ["WINDLASS_DATABASE_URL"] = f"sqlite:///{Path(folder) / 'jobs.db'}"
-        return show()
+        return show(options.json)
 
 
-def show() -> int:
+def show(file: Path | None) -> int:
     """The whole of it, on one store."""
     import fleet_app as app  # noqa: PLC0415 - it reads where the store is when it is imported
 
@@ -86,7 +90,16 @@ def show() -> int:
     print(f"processes left behind: {len(left)}")
     states = [(job.type, str(job.state)) for job in ended]
     as_hoped = states == [(each.handler.name, "dead") for each in company[:4]] + [("block", "completed")]
-    return 0 if as_hoped and not left and blocked and share >= UNDISTURBED else 1
+    shown = result.Result("bad-company", os.environ["WINDLASS_DATABASE_URL"])
+    shown.injected = {"bad jobs": len(company)}
+    shown.counts = {"rate in bad company": round(beside.rate), "rate beside strangers": round(strange.rate)}
+    shown.promise("each of the bad ones ends as it should", states, held=as_hoped)
+    explained = all(job.error is not None for job in ended if job.state is JobState.DEAD)
+    shown.promise("a dead job has its errors in its story", held=explained)
+    shown.promise("the blocked loop is named", len(blocked), held=bool(blocked))
+    shown.promise("no process is left behind", len(left), held=not left)
+    shown.promise("the good are not disturbed", f"{share:.0%}", held=share >= UNDISTURBED)
+    return 0 if shown.close(file) else 1
 
 
 def _left() -> list[psutil.Process]:

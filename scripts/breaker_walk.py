@@ -12,6 +12,8 @@ from itertools import pairwise
 
 from flow_stage import Stage, perform, until
 
+from tests.history.check import Rules  # flow_stage lets these be found
+from tests.history.record import Verb
 from windlass import connect
 from windlass.clock import uuid7
 from windlass.job import JobState, NewJob
@@ -33,7 +35,7 @@ def run(stage: Stage, options: argparse.Namespace) -> None:
     store.set_setting("breaker.probe", f"{PROBE:g}s")
     store.set_setting("breaker.window", "20s")
     jobs = [NewJob(id=uuid7(), type="sync", payload=b"{}", max_attempts=20) for _ in range(JOBS)]
-    store.enqueue(jobs)
+    stage.recorder.enqueue(store, jobs)
     for _ in range(4):
         stage.start("sync")
     found = until(lambda: any(each.open for each in store.switches().breakers.values()), 60)
@@ -55,12 +57,13 @@ def run(stage: Stage, options: argparse.Namespace) -> None:
     drained = until(lambda: all(each.state is JobState.COMPLETED for each in store.counts().counts), 90)
     stage.promise("it closes and everything completes", f"{len(calls(stage))} calls", held=drained)
     opened.close()
+    stage.judge(Rules())
 
 
 def calls(stage: Stage) -> list[float]:
     """When the dependency was called."""
-    path = stage.folder / "runs.log"
-    return sorted(float(line.split()[0]) for line in path.read_text().splitlines()) if path.exists() else []
+    stage.history.read()
+    return sorted(call.start for call in stage.history.of(Verb.RUN))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,9 @@ from typing import NamedTuple
 
 import psutil
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.history import result
 from windlass import connect
 from windlass.clock import uuid7
 from windlass.job import JobState, NewJob
@@ -64,12 +67,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--jobs", type=int, default=100_000)
     parser.add_argument("--out", type=Path, default=Path("churn.svg"))
+    result.add_option(parser)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="windlass-churn-") as folder:
         samples = run(options.jobs, Path(folder))
     options.out.write_text(draw(samples), encoding="utf-8")
     print(f"{options.out}: {len(samples)} samples over {samples[-1].done} jobs")
-    return judge(samples)
+    shown = result.Result("churn", "sqlite:")
+    shown.counts["jobs"] = samples[-1].done
+    judge(samples, shown)
+    return 0 if shown.close(options.json) else 1
 
 
 def run(count: int, folder: Path) -> list[Sample]:
@@ -133,7 +140,7 @@ def look(done: int, pid: int, told: Path) -> Sample:
     return Sample(done, memory["life"], values)
 
 
-def judge(samples: list[Sample]) -> int:
+def judge(samples: list[Sample], shown: result.Result) -> None:
     """Compare the last quarter of the longest life with the one before it."""
     lives: dict[str, list[Sample]] = {}
     for each in samples:
@@ -141,17 +148,14 @@ def judge(samples: list[Sample]) -> int:
     longest = max(lives.values(), key=len)
     if len(lives) > 1:
         print(f"started itself anew {len(lives) - 1} times; judged by its longest life")
-    grown, quarter = 0, max(1, len(longest) // 4)
-    print(f"{'medians of':28} {'3rd quarter':>12} {'4th quarter':>12}")
+    quarter = max(1, len(longest) // 4)
     for name, allowed in ALLOWED.items():
         before, last = (
             statistics.median(each.values[name] for each in part)
             for part in (longest[-2 * quarter : -quarter], longest[-quarter:])
         )
         flat = last <= max(before * allowed, BOUNDS.get(name, 0.0))
-        grown += not flat
-        print(f"{name:28} {before:12.1f} {last:12.1f}   {'flat' if flat else 'GROWN'}")
-    return 1 if grown else 0
+        shown.promise(f"{name} does not grow", f"median {before:.1f}, then {last:.1f}", held=flat)
 
 
 def draw(samples: list[Sample]) -> str:

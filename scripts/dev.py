@@ -108,10 +108,10 @@ sys.path.insert(0, ".")
 from tests.servers import chromium, pgbouncer, postgres, prometheus, shells
 
 release = sqlite3.sqlite_version_info
-mended = release >= (3, 51, 3) or (3, 50, 7) <= release < (3, 51) or (3, 44, 6) <= release < (3, 45)
+fixed = release >= (3, 51, 3) or (3, 50, 7) <= release < (3, 51) or (3, 44, 6) <= release < (3, 45)
 rows = [
     ("Python", platform.python_version(), pathlib.Path(sys.prefix).name),
-    ("SQLite", sqlite3.sqlite_version, "Python's own" + ("" if mended else ", with the WAL-reset bug")),
+    ("SQLite", sqlite3.sqlite_version, "Python's own" + ("" if fixed else ", with the WAL-reset bug")),
     ("windlass", version("windlass"), "this tree, editable"),
 ]
 names = ("psycopg", "pytest", "hypothesis", "ruff", "mypy")

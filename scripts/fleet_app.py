@@ -19,6 +19,9 @@ import time
 from pathlib import Path
 from uuid import uuid4
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.history.record import Verb, from_environment
 from windlass import Context, Queue, Retry
 from windlass.worker import run
 from windlass.worker.watch import TAG
@@ -29,33 +32,38 @@ if os.environ.get("FLEET_SUSPECTS") == "off":
 
 queue = Queue(shell=True)  # noqa: S604 - commands are one of the kinds
 AT_ONCE = Retry(kind="fixed", base=0, jitter=0)
+recorder = from_environment()
 
 
 # --- work of a given length, in each way of running ---
 
 
 @queue.job(max_attempts=20, retry=AT_ONCE)
-def on_thread(seconds: float) -> None:
+def on_thread(ctx: Context, seconds: float) -> None:
     """A `def`."""
-    time.sleep(seconds)
+    with recorder.run(ctx.id, ctx.attempt):
+        time.sleep(seconds)
 
 
 @queue.job(max_attempts=20, retry=AT_ONCE)
-async def on_loop(seconds: float) -> None:
+async def on_loop(ctx: Context, seconds: float) -> None:
     """An `async def`."""
-    await asyncio.sleep(seconds)
+    with recorder.run(ctx.id, ctx.attempt):
+        await asyncio.sleep(seconds)
 
 
 @queue.job(max_attempts=20, retry=AT_ONCE, executor="process")
-def in_child(seconds: float) -> None:
+def in_child(ctx: Context, seconds: float) -> None:
     """A process of its own."""
-    time.sleep(seconds)
+    with recorder.run(ctx.id, ctx.attempt):
+        time.sleep(seconds)
 
 
 @queue.job(max_attempts=20, retry=AT_ONCE, executor="process")
-def in_tree(seconds: float) -> None:
+def in_tree(ctx: Context, seconds: float) -> None:
     """With a descendant that left for a session of its own."""
-    subprocess.run(["setsid", "sleep", str(seconds)], check=False)
+    with recorder.run(ctx.id, ctx.attempt):
+        subprocess.run(["setsid", "sleep", str(seconds)], check=False)
 
 
 # --- bad company ---
@@ -104,9 +112,10 @@ def good(number: int) -> int:
 
 
 @queue.job(max_attempts=5, retry=AT_ONCE)
-def poison() -> None:
+def poison(ctx: Context) -> None:
     """Takes the process that it runs in with it."""
-    os.kill(os.getpid(), signal.SIGKILL)
+    with recorder.run(ctx.id, ctx.attempt), recorder.fault(Verb.KILL, recorder.process):
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 # --- churn: a tenth of it fails, times out or crashes ---

@@ -2,37 +2,46 @@
 
 import asyncio
 import os
-import time
+import sys
 from pathlib import Path
 
-from windlass import Queue, Retry
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.history.record import from_environment
+from windlass import Context, Queue, Retry
 
 queue = Queue()
+recorder = from_environment()
 UP = Path(os.environ.get("FLOW_UP", "up"))
 queue.limit("crm", concurrency=2)
 
 
 @queue.job(concurrency=3, max_attempts=20)
-async def few() -> None:
+async def few(ctx: Context) -> None:
     """At most three at once."""
-    await asyncio.sleep(0.05)
+    with recorder.run(ctx.id, ctx.attempt, note="few"):
+        await asyncio.sleep(0.05)
 
 
 @queue.job(rate="50/s", max_attempts=20)
-async def often() -> None:
+async def often(ctx: Context) -> None:
     """At most fifty a second."""
+    with recorder.run(ctx.id, ctx.attempt):
+        pass
 
 
 @queue.job(limit_key="crm", max_attempts=20)
-async def contact() -> None:
+async def contact(ctx: Context) -> None:
     """Shares two permits with deals."""
-    await asyncio.sleep(0.03)
+    with recorder.run(ctx.id, ctx.attempt, note="crm"):
+        await asyncio.sleep(0.03)
 
 
 @queue.job(limit_key="crm", max_attempts=20)
-async def deal() -> None:
+async def deal(ctx: Context) -> None:
     """Shares two permits with contacts."""
-    await asyncio.sleep(0.03)
+    with recorder.run(ctx.id, ctx.attempt, note="crm"):
+        await asyncio.sleep(0.03)
 
 
 @queue.job
@@ -47,25 +56,15 @@ async def turn() -> None:
 
 
 @queue.job(max_attempts=20)
-async def sole(name: str, seconds: float, request: str) -> None:
-    """One of a name at a time; writes down when it runs, and for which request."""
-    begun = time.time()
-    await asyncio.sleep(seconds)
-    _note(f"{name} {request} {begun:.6f} {time.time():.6f}")
+async def sole(ctx: Context, name: str, seconds: float, request: str) -> None:
+    """One of a name at a time; records for which request it runs."""
+    with recorder.run(ctx.id, ctx.attempt, note=f"{name} {request}"):
+        await asyncio.sleep(seconds)
 
 
 @queue.job(max_attempts=20, retry=Retry(kind="fixed", base=1, jitter=0.5))
-async def sync() -> None:
+async def sync(ctx: Context) -> None:
     """Calls a dependency, which is up as long as a file is there."""
-    _note(f"{time.time():.6f} {os.getpid()}")
-    if not UP.exists():  # noqa: ASYNC240 - a moment
-        raise ConnectionError("the dependency is down")
-
-
-def _note(line: str) -> None:
-    """One write for each line, so that lines of several processes never mix."""
-    log = os.open(os.environ["FLOW_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        os.write(log, f"{line}\n".encode())
-    finally:
-        os.close(log)
+    with recorder.run(ctx.id, ctx.attempt):
+        if not UP.exists():  # noqa: ASYNC240 - a moment
+            raise ConnectionError("the dependency is down")

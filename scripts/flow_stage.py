@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import os
 import random
-import signal
 import subprocess
 import sys
 import tempfile
@@ -15,34 +14,37 @@ from pathlib import Path
 # The servers of the tests lie beside the scripts.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from tests.history import result
+from tests.history.check import Rules, check
+from tests.history.end import look_at
+from tests.history.processes import WINDLASS, Process
+from tests.history.record import FILE, Reader, Recorder
 from tests.servers import postgres
+from windlass.store.jobs import Filter
 
 STOP_WITHIN = 40.0
 PAUSE = 0.02
 
 
 class Stage:
-    """A folder, a store in it or on a server, and workers."""
+    """A folder, a store in it or on a server, workers, and what they are seen to do."""
 
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder: Path, url: str, name: str) -> None:
         self.folder = folder
         self.url = url
-        self._workers: list[subprocess.Popen[bytes]] = []
+        self.recorder = Recorder(folder / "history")
+        self.history = Reader(self.recorder.path)
+        self.result = result.Result(name, url)
+        self.promise = self.result.promise
+        self._workers: list[Process] = []
         self.kills = 0
-        self.broken: list[str] = []
 
     def start(self, *types: str) -> None:
         """Start one more worker."""
-        windlass = Path(sys.executable).with_name("windlass")
         chosen = ["--types", ",".join(types)] if types else []
+        words = [WINDLASS, "worker", "start", "flow_app:queue", "--no-shell", *chosen]
         with (self.folder / "workers.log").open("ab") as log:
-            self._workers.append(
-                subprocess.Popen(
-                    [windlass, "worker", "start", "flow_app:queue", "--no-shell", *chosen],
-                    cwd=Path(__file__).parent,
-                    stderr=log,
-                )
-            )
+            self._workers.append(Process(words, self.recorder, cwd=Path(__file__).parent, stderr=log))
 
     def kill_one(self, *types: str) -> None:
         """Kill a worker at random and start another one in its place."""
@@ -51,6 +53,11 @@ class Stage:
         worker.wait()
         self.kills += 1
         self.start(*types)
+
+    def judge(self, rules: Rules, where: Filter | None = None) -> None:
+        """Stop the workers, and hold the whole history against what the store shows."""
+        self.stop()
+        check(self.history.read(), look_at(self.url, where), rules).add_to(self.result)
 
     def cpu(self) -> float:
         """How many seconds of CPU the workers have used."""
@@ -63,7 +70,7 @@ class Stage:
     def stop(self) -> None:
         """Ask all to end, and see to it that they do."""
         for worker in self._workers:
-            worker.send_signal(signal.SIGTERM)
+            worker.terminate()
         until = time.monotonic() + STOP_WITHIN
         for worker in self._workers:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -71,12 +78,6 @@ class Stage:
             if worker.poll() is None:
                 worker.kill()
                 worker.wait()
-
-    def promise(self, what: str, told: str, *, held: bool) -> None:
-        """Say whether a promise held."""
-        print(f"  {'held  ' if held else 'BROKEN'} {what}: {told}")
-        if not held:
-            self.broken.append(what)
 
 
 def perform(
@@ -93,14 +94,16 @@ def perform(
     parser.add_argument("--store", choices=["sqlite", "postgres"], help="only this one")
     for name, values in (choices or {}).items():
         parser.add_argument(f"--{name}", choices=values, help="only this one")
+    result.add_option(parser)
     options = parser.parse_args()
-    broken: list[str] = []
-    for kind in [options.store] if options.store else ["sqlite", "postgres"]:
+    held = True
+    kinds = [options.store] if options.store else ["sqlite", "postgres"]
+    for kind in kinds:
         with contextlib.ExitStack() as closing:
             stage = _stage(kind, closing)
             run(stage, options)
-            broken += stage.broken
-    return 1 if broken else 0
+            held &= stage.result.close(result.file_for(options.json, kind, several=len(kinds) > 1))
+    return 0 if held else 1
 
 
 def _stage(kind: str, closing: contextlib.ExitStack) -> Stage:
@@ -110,9 +113,9 @@ def _stage(kind: str, closing: contextlib.ExitStack) -> Stage:
     else:
         url = closing.enter_context(postgres.fresh(max(postgres.majors())))
     os.environ["WINDLASS_DATABASE_URL"] = url
-    os.environ["FLOW_LOG"] = str(folder / "runs.log")
     os.environ["FLOW_UP"] = str(folder / "up")
-    stage = Stage(folder, url)
+    stage = Stage(folder, url, Path(sys.argv[0]).stem.replace("_", "-"))
+    os.environ[FILE] = str(stage.recorder.path)
     closing.callback(stage.stop)
     print(f"{kind}:")
     return stage

@@ -18,7 +18,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.server.process import ServerProcess  # found only by the line above
+from tests.history import result  # found only by the line above
+from tests.history.check import NOT_RECORDED, check
+from tests.history.end import look
+from tests.history.record import Reader, Recorder, Verb
+from tests.server.process import ServerProcess
 from tests.servers import postgres
 from windlass import JobState, Queue
 from windlass.job import View
@@ -40,30 +44,31 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1_000, help="for each kind of worker (default 1000)")
     parser.add_argument("--kind", choices=[*WORKERS, "both"], default="both")
     parser.add_argument("--store", choices=["sqlite", "postgres"], default="postgres")
+    result.add_option(parser)
     options = parser.parse_args()
     kinds = list(WORKERS) if options.kind == "both" else [options.kind]
     for kind in kinds:
         if shutil.which(WORKERS[kind][0]) is None:
             print(f"there is no {WORKERS[kind][0]} here: apt-get install {WORKERS[kind][0]}")
             return 1
-    broken: list[str] = []
+    held = True
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for kind in kinds:
+            file = result.file_for(options.json, kind, several=len(kinds) > 1)
             if options.store == "sqlite":
-                broken += run(f"sqlite:///{folder}/{kind}.db", folder, kind, options.jobs)
+                held &= run(f"sqlite:///{folder}/{kind}.db", folder, kind, options.jobs).close(file)
             else:
                 with postgres.running(MAJOR) as server:
-                    broken += run(server.new_database(), folder, kind, options.jobs)
-    for each in broken:
-        print(f"BROKEN: {each}")
-    return 1 if broken else 0
+                    held &= run(server.new_database(), folder, kind, options.jobs).close(file)
+    return 0 if held else 1
 
 
 class Fleet:
     """Workers in another language, of which one is killed now and then."""
 
-    def __init__(self, kind: str, url: str) -> None:
+    def __init__(self, kind: str, url: str, recorder: Recorder) -> None:
+        self._recorder = recorder
         self._command = WORKERS[kind]
         self._environment = os.environ | {"WINDLASS_URL": url}
         self._workers = [self._start() for _ in range(FLEET)]
@@ -81,7 +86,8 @@ class Fleet:
     def kill_one(self) -> None:
         """Kill one with whatever it has started; another takes its place."""
         worker = self._workers.pop(random.randrange(len(self._workers)))
-        _kill(worker)
+        with self._recorder.fault(Verb.KILL, str(worker.pid)):
+            _kill(worker)
         self.kills += 1
         self._workers.append(self._start())
 
@@ -96,9 +102,10 @@ def _kill(worker: subprocess.Popen[bytes]) -> None:
     worker.wait()
 
 
-def run(url: str, folder: Path, kind: str, count: int) -> list[str]:
+def run(url: str, folder: Path, kind: str, count: int) -> result.Result:
     """One kind of worker on one store."""
-    broken: list[str] = []
+    shown = result.Result(f"foreign-workers-{kind}", url)
+    recorder = Recorder(folder / f"{kind}-history")
     with Queue(url) as queue:
 
         @queue.job(max_attempts=20, concurrency=AT_ONCE)
@@ -106,9 +113,9 @@ def run(url: str, folder: Path, kind: str, count: int) -> list[str]:
             return f"hello, {name}"
 
         queue.publish()
-        jobs = queue.enqueue_many(greet.draft(f"n{number}") for number in range(count))
+        recorder.enqueue(queue.store, [greet.draft(f"n{number}") for number in range(count)])
         house = ServerProcess(url, folder)
-        fleet = Fleet(kind, house.url)
+        fleet = Fleet(kind, house.url, recorder)
         begun = time.monotonic()
         next_kill, most = begun + KILL_EVERY[1], 0
         left = count
@@ -127,22 +134,19 @@ def run(url: str, folder: Path, kind: str, count: int) -> list[str]:
             fleet.end()
             house.stop()
         seconds = time.monotonic() - begun
-        found = [queue.get(job.id) for job in jobs]
-        wrong = [job for job in found if job.state is not JobState.COMPLETED]
-        told = [job.result for job in found if job.state is JobState.COMPLETED]
-        again = sum(job.attempts > 1 for job in found)
-        place = url.partition(":")[0]
-        print(
-            f"{kind} on {place}: {count - len(wrong)} of {count} jobs completed in {seconds:.0f} s, "
-            f"{fleet.kills} kills, {again} ran again, at most {most} at once of {AT_ONCE} allowed"
-        )
-        broken += [f"{kind}: {len(wrong)} jobs did not complete: {wrong[0].state}"] if wrong else []
-        broken += [f"{kind}: {most} ran at once, {AT_ONCE} may"] if most > AT_ONCE else []
-        broken += [] if fleet.kills else [f"{kind}: nobody was killed"]
-        expected = {f'"hello, n{number}"' for number in range(count)}
-        if not wrong and {bytes(each or b"").decode() for each in told} != expected:
-            broken.append(f"{kind}: the results are not those of the jobs")
-    return broken
+        # What these workers run is not recorded: they are the examples as they are.
+        end = look(queue.store, url)
+        check(Reader(recorder.path).read(), end, NOT_RECORDED).add_to(shown)
+    print(f"{kind} on {shown.store}: {seconds:.0f} s")
+    wrong = [job.id for job in end.jobs.values() if job.state is not JobState.COMPLETED]
+    shown.promise("every job completed", result.few(wrong), held=not wrong)
+    shown.promise(f"at most {AT_ONCE} at once", most, held=most <= AT_ONCE)
+    shown.promise("workers were killed", fleet.kills, held=fleet.kills > 0)
+    expected = {f'"hello, n{number}"' for number in range(count)}
+    results = {bytes(job.result or b"").decode() for job in end.jobs.values()}
+    shown.promise("the results are those of the jobs", held=results == expected)
+    shown.counts["ran again"] = sum(job.attempts > 1 for job in end.jobs.values())
+    return shown
 
 
 if __name__ == "__main__":

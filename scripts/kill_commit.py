@@ -14,32 +14,43 @@ import os
 import random
 import signal
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.history import result
+from tests.history.check import Rules, check
+from tests.history.end import look
+from tests.history.processes import Process
+from tests.history.record import Reader, Recorder, Verb, from_environment
+from tests.servers import postgres
 from windlass import Context, JobState, Queue, Retry
+
+recorder = from_environment()
 
 
 def pay(ctx: Context, number: int, *, above: bool) -> None:
     """The handler; its first attempt kills the process that it runs in, or the one above that."""
-    with ctx.transaction() as connection:
+    # The end is recorded before the commit, which completes the job.
+    with ctx.transaction() as connection, recorder.run(ctx.id, ctx.attempt):
         connection.execute(f"insert into payments values ({number})")  # noqa: S608 - a number of our own
         if ctx.attempt == 1:
             victim = os.getppid() if above else os.getpid()
-            threading.Thread(target=strike, args=(victim,), daemon=True).start()
+            threading.Thread(target=strike, args=(victim, ctx.id), daemon=True).start()
 
 
-def strike(victim: int) -> None:
+def strike(victim: int, job: str) -> None:
     """Kill a moment from now: before, in or after the commit."""
     time.sleep(random.uniform(0, 0.004))
-    os.kill(victim, signal.SIGKILL)
+    with recorder.fault(Verb.KILL, recorder.process, job=job):
+        os.kill(victim, signal.SIGKILL)
 
 
 def make(url: str, *, process: bool) -> tuple[Queue, Any]:
@@ -61,7 +72,7 @@ def sql(url: str, text: str) -> list[tuple[Any, ...]]:
         return cursor.fetchall() if cursor.description else []
 
 
-def look(url: str, number: int, job_id: str) -> tuple[int, int]:
+def look_for(url: str, number: int, job_id: str) -> tuple[int, int]:
     """The job's rows and its completions in one look: a server may be about to commit for the dead."""
     archive = "windlass_archive" if url.startswith("sqlite") else "windlass.archive"
     [found] = sql(
@@ -86,43 +97,35 @@ def unfinished(queue: Queue) -> bool:
     return any(each.state in (JobState.PENDING, JobState.PROCESSING) for each in counts)
 
 
-def run(url: str, rounds: int, *, process: bool) -> int:
+def run(url: str, folder: Path, options: argparse.Namespace) -> bool:
     """All rounds, and the verdict."""
+    process = options.process
     queue, pay = make(url, process=process)
+    notes = Recorder(folder / "history")
     words = [sys.executable, __file__, "--worker", "--database", url, *(["--process"] if process else [])]
     queue.store.now()
     sql(url, "create table payments (number integer)")
+    shown = result.Result("kill-commit", url)
     seen: Counter[str] = Counter()
-    ids = []
-    for number in range(rounds):
-        job = pay.enqueue(number, above=process and number % 2 == 0)
-        ids.append(job.id)
-        subprocess.run(words, check=False)
-        rows, done = look(url, number, job.id)
+    torn = []
+    for number in range(options.rounds):
+        draft = pay.draft(number, above=process and number % 2 == 0)
+        notes.enqueue(queue.store, [draft])
+        Process(words, notes).wait()
+        rows, done = look_for(url, number, draft.id)
         seen[f"{'row' if rows else 'no row'}, {'completed' if done else 'not completed'}"] += 1
-        if rows != done:
-            print(f"BROKEN in round {number}: {rows} rows, {done} completions")
-            return 1
-    subprocess.run(words, check=True)
+        torn += [number] if rows != done else []
+    last = Process(words, notes).wait()
     written = Counter(number for (number,) in sql(url, "select number from payments"))
-    wrong = [number for number in range(rounds) if written[number] != 1]
-    open_ = [job_id for job_id in ids if queue.get(job_id).state is not JobState.COMPLETED]
+    wrong = [number for number in range(options.rounds) if written[number] != 1]
     for what, count in sorted(seen.items()):
         print(f"after the kill: {what}: {count}")
-    print(
-        f"{rounds} rounds, at the end {len(wrong)} jobs without exactly one row, {len(open_)} not completed"
-    )
+    check(Reader(notes.path).read(), look(queue.store, url), Rules()).add_to(shown)
+    shown.promise("after a kill a row and its completion are both there, or neither", torn, held=not torn)
+    shown.promise("each job has one row in the end", result.few(wrong), held=not wrong)
+    shown.promise("a worker that is not killed finishes", f"exit code {last}", held=last == 0)
     queue.close()
-    return 1 if wrong or open_ else 0
-
-
-def run_on_server(rounds: int, *, process: bool) -> int:
-    """All rounds on a PostgreSQL of their own, whose commits wait for the disk."""
-    sys.path.insert(0, str(Path(__file__).parent.parent))
-    from tests.servers import postgres  # noqa: PLC0415 - found only by the line above, and not needed by workers
-
-    with postgres.running(min(postgres.majors()), durable=True) as server:
-        return run(server.new_database(), rounds, process=process)
+    return shown.close(options.json)
 
 
 def main() -> int:
@@ -133,14 +136,19 @@ def main() -> int:
     parser.add_argument("--process", action="store_true", help="in a child; kill it, or its worker")
     parser.add_argument("--postgres", action="store_true", help="on a PostgreSQL server of its own")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    result.add_option(parser)
     options = parser.parse_args()
     if options.worker:
         work(options.database, process=options.process)
         return 0
-    if options.postgres:
-        return run_on_server(options.rounds, process=options.process)
-    with tempfile.TemporaryDirectory() as folder:
-        return run(options.database or f"sqlite:///{folder}/jobs.db", options.rounds, process=options.process)
+    with ExitStack() as closing_:
+        folder = Path(closing_.enter_context(tempfile.TemporaryDirectory()))
+        url = options.database or f"sqlite:///{folder}/jobs.db"
+        if options.postgres:
+            # Its commits wait for the disk.
+            running = postgres.running(min(postgres.majors()), durable=True)
+            url = closing_.enter_context(running).new_database()
+        return 0 if run(url, folder, options) else 1
 
 
 if __name__ == "__main__":

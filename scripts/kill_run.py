@@ -13,8 +13,7 @@ import argparse
 import multiprocessing
 import os
 import random
-import signal
-import subprocess
+import shutil
 import sys
 import tempfile
 import time
@@ -24,15 +23,21 @@ from pathlib import Path
 
 import kill_app
 from kill_stores import FilePlace, Place, ServerPlace
-from kill_verdict import Bounds, Facts, Kill, Log
 
+from proofs import lives  # kill_app lets these be found
+from tests.history import result
+from tests.history.check import Rules, check
+from tests.history.end import look
+from tests.history.processes import WINDLASS, Process
+from tests.history.record import FILE, Call, Reader, Recorder, Verb
 from windlass.errors import StoreError
-from windlass.job import Job, JobState
-from windlass.store.jobs import Filter
+from windlass.job import JobState
 
+RULES = Rules(rerun=15.0)
 KILL_EVERY = 1.0
 STOP_WITHIN = 35.0
 START_WITHIN = 60.0
+BUSY_WITHIN = 15.0
 PAUSE = 0.05
 # What `windlass worker start` says when it cannot reach its store.
 NO_STORE = 3
@@ -57,7 +62,10 @@ def main() -> int:
     parser.add_argument("--postgres", action="store_true", help="on PostgreSQL, which fails meanwhile")
     parser.add_argument("--seed", type=int, default=None, help="the same seed gives the same jobs")
     parser.add_argument("--keep", action="store_true", help="keep the folder with store and logs")
+    result.add_option(parser)
     options = parser.parse_args()
+    if options.seed is None:
+        options.seed = random.randrange(2**32)
     folder = Path(tempfile.mkdtemp(prefix="kill_run_"))
     place = ServerPlace(options.seconds) if options.postgres else FilePlace(folder)
     try:
@@ -65,9 +73,7 @@ def main() -> int:
     finally:
         place.close()
     if held and not options.keep:
-        for file in folder.iterdir():
-            file.unlink()
-        folder.rmdir()
+        shutil.rmtree(folder)
     else:
         print(f"store and logs: {folder}")
     return 0 if held else 1
@@ -75,31 +81,50 @@ def main() -> int:
 
 def run(options: argparse.Namespace, folder: Path, place: Place) -> bool:
     """All of it; whether every promise held."""
+    recorder = Recorder(folder / "history")
     os.environ["WINDLASS_DATABASE_URL"] = place.url
-    os.environ["KILL_RUN_LOG"] = str(folder / "executions.log")
-    log = Log(folder / "executions.log")
-    fleet = Fleet(folder, options.workers, options.slots)
+    os.environ[FILE] = str(recorder.path)
+    history = Reader(recorder.path)
+    fleet = Fleet(folder, recorder, options.workers, options.slots)
     try:
         wait_for_the_fleet(options)
-        producers, answers = start_producers(options, folder)
-        busy_worker(options, fleet, log)
-        place.begin()
-        kills = list(killing(options, fleet, log))
+        producers = start_producers(options)
+        busy_worker(options, fleet, history)
+        place.begin(recorder)
+        kills = list(killing(options, fleet, history))
         place.finish()
         for producer in producers:
             producer.join()
-        ended = wait_for_the_end(options, fleet, log)
+        ended = wait_for_the_end(options, fleet, history)
         codes = fleet.stop(STOP_WITHIN * options.slack)
     finally:
         fleet.end()
-    log.read()
-    accepted = [line for file in answers for line in file.read_text().split()]
-    facts = Facts(place, log.all(), kills, accepted, all_jobs(), Bounds().times(options.slack))
-    facts.promise("as many kills as seconds", held=len(kills) == options.seconds, told=str(len(kills)))
-    facts.promise("workers end with exit code 0 when asked", held=not any(codes), told=str(codes))
-    facts.promise("all jobs ended in time", held=ended)
-    facts.promise("every producer finished", held=all(producer.exitcode == 0 for producer in producers))
-    return facts.report()
+    end = look(kill_app.queue.store, place.url)
+    verdict = check(history.read(), end, RULES.times(options.slack))
+    shown = result.Result("kill-run", place.url, seed=options.seed)
+    verdict.add_to(shown)
+    shown.promise("as many kills as seconds", len(kills), held=len(kills) == options.seconds)
+    # What a worker ran when it was chosen may have ended when it is killed.
+    hits = sum(map(bool, kills))
+    shown.promise("most kills hit running jobs", f"{hits} of {len(kills)}", held=hits > len(kills) / 2)
+    shown.promise("workers end with exit code 0 when asked", codes, held=not any(codes))
+    shown.promise("all jobs ended in time", held=ended)
+    shown.promise("every producer finished", held=all(producer.exitcode == 0 for producer in producers))
+    strange = lives.strange(end.jobs.values())
+    shown.promise("every life is one of the lease model's", result.few(strange.items()), held=not strange)
+    unsound = place.problems()
+    shown.promise("the store's files are sound", result.few(unsound), held=not unsound)
+    for outage in history.of(Verb.OUTAGE):
+        print(f"{outage.note:<10} {recovery(outage, history)}")
+    return shown.close(options.json)
+
+
+def recovery(outage: Call, history: Reader) -> str:
+    """How soon after an outage the first job began."""
+    assert outage.end is not None
+    later = [run.start - outage.end for run in history.of(Verb.RUN) if run.start > outage.end]
+    next_one = f"the next job began {min(later):.2f} s later" if later else "no job began later"
+    return f"{outage.end - outage.start:.2f} s away, {next_one}"
 
 
 # --- workers and producers ----------------------------------------------------------------------
@@ -108,46 +133,40 @@ def run(options: argparse.Namespace, folder: Path, place: Place) -> bool:
 class Fleet:
     """The worker processes: killed and started again."""
 
-    def __init__(self, folder: Path, count: int, slots: int) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, recorder: Recorder, count: int, slots: int) -> None:
+        self._log = folder / "workers.log"
+        self._recorder = recorder
         self._slots = slots
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._processes: dict[str, Process] = {}
         for _ in range(count):
             self.start()
 
     def start(self) -> None:
         """Start one more worker, as a person would."""
-        windlass = Path(sys.executable).with_name("windlass")
-        app = "kill_app:queue"
-        with (self._folder / "workers.log").open("ab") as log:
-            process = subprocess.Popen(
-                [windlass, "worker", "start", app, "--concurrency", str(self._slots)],
-                cwd=Path(__file__).parent,
-                stderr=log,
-            )
-        self._processes[process.pid] = process
+        words = [WINDLASS, "worker", "start", "kill_app:queue", "--concurrency", str(self._slots)]
+        with self._log.open("ab") as log:
+            process = Process(words, self._recorder, cwd=Path(__file__).parent, stderr=log)
+        self._processes[process.name] = process
 
-    def kill(self, pid: int) -> Kill:
+    def kill(self, name: str) -> None:
         """Kill one, and start another in its place."""
-        process = self._processes.pop(pid)
+        process = self._processes.pop(name)
         process.kill()
-        killed = Kill(time.time(), pid)
         process.wait()
         self.start()
-        return killed
 
-    def alive(self) -> list[int]:
+    def alive(self) -> list[str]:
         """The processes that run; one that found no store at its start is started again."""
-        for pid, process in list(self._processes.items()):
+        for name, process in list(self._processes.items()):
             if process.poll() == NO_STORE:
-                del self._processes[pid]
+                del self._processes[name]
                 self.start()
-        return [pid for pid, process in self._processes.items() if process.poll() is None]
+        return [name for name, process in self._processes.items() if process.poll() is None]
 
     def stop(self, within: float) -> list[int]:
         """Ask all to end; their exit codes."""
         for process in self._processes.values():
-            process.send_signal(signal.SIGTERM)
+            process.terminate()
         return [process.wait(within) for process in self._processes.values()]
 
     def end(self) -> None:
@@ -168,50 +187,50 @@ def wait_for_the_fleet(options: argparse.Namespace) -> None:
         time.sleep(PAUSE)
 
 
-def start_producers(options: argparse.Namespace, folder: Path) -> tuple[list[SpawnProcess], list[Path]]:
-    """Let all producers begin; each writes down what was answered."""
+def start_producers(options: argparse.Namespace) -> list[SpawnProcess]:
+    """Let all producers begin."""
     share, rest = divmod(options.jobs, options.producers)
     spawn = multiprocessing.get_context("spawn")
-    seed = random.randrange(2**32) if options.seed is None else options.seed
-    producers, answers = [], []
-    for number in range(options.producers):
-        answers.append(folder / f"accepted-{number}.txt")
-        count = share + (number < rest)
-        producers.append(spawn.Process(target=kill_app.produce, args=(count, seed + number, answers[-1])))
-        producers[-1].start()
-    return producers, answers
+    producers = [
+        spawn.Process(target=kill_app.produce, args=(share + (number < rest), options.seed + number))
+        for number in range(options.producers)
+    ]
+    for producer in producers:
+        producer.start()
+    return producers
 
 
-def killing(options: argparse.Namespace, fleet: Fleet, log: Log) -> Iterator[Kill]:
-    """Kill a worker that runs something, every second, for as long as asked."""
+def killing(options: argparse.Namespace, fleet: Fleet, history: Reader) -> Iterator[int]:
+    """Kill a worker that runs something, every second, for as long as asked; how many jobs each cut off."""
     begun = time.monotonic()
     for number in range(1, options.seconds + 1):
         while time.monotonic() < begun + number * KILL_EVERY:
             time.sleep(PAUSE)
-        pid = busy_worker(options, fleet, log)
-        if pid is None:
+        name = busy_worker(options, fleet, history)
+        if name is None:
             print(f"\nno worker is busy {number} s after the start: take more jobs", file=sys.stderr)
             return
-        kill = fleet.kill(pid)
-        log.read()
-        kill.cut_off = log.running().get(pid, [])
-        progress(f"{number:3} s: {len(kill.cut_off):3} jobs cut off, {log.ended():6} executions ended")
-        yield kill
+        fleet.kill(name)
+        history.read()
+        cut_off = len(history.running().get(name, []))
+        progress(f"{number:3} s: {cut_off:3} jobs cut off, {history.ended:6} executions ended")
+        yield cut_off
 
 
-def busy_worker(options: argparse.Namespace, fleet: Fleet, log: Log) -> int | None:
+def busy_worker(options: argparse.Namespace, fleet: Fleet, history: Reader) -> str | None:
     """One of those that run something; waits for the next moment at which there is one."""
-    for _ in range(int(Bounds().times(options.slack).rerun / PAUSE)):
-        log.read()
-        running = log.running()
-        busy = [pid for pid in fleet.alive() if running.get(pid)]
+    until = time.monotonic() + BUSY_WITHIN * options.slack
+    while time.monotonic() < until:
+        history.read()
+        running = history.running()
+        busy = [name for name in fleet.alive() if running.get(name)]
         if busy:
             return random.choice(busy)
         time.sleep(PAUSE)
     return None
 
 
-def wait_for_the_end(options: argparse.Namespace, fleet: Fleet, log: Log) -> bool:
+def wait_for_the_end(options: argparse.Namespace, fleet: Fleet, history: Reader) -> bool:
     """Wait until nothing is pending or processing; False if it takes too long."""
     until = time.monotonic() + options.wait * options.slack
     while time.monotonic() < until:
@@ -221,8 +240,8 @@ def wait_for_the_end(options: argparse.Namespace, fleet: Fleet, log: Log) -> boo
         except StoreError:
             continue
         left = sum(each.count for each in counts if each.state in {JobState.PENDING, JobState.PROCESSING})
-        log.read()
-        progress(f"waiting: {left:6} jobs left, {log.ended():6} executions ended")
+        history.read()
+        progress(f"waiting: {left:6} jobs left, {history.ended:6} executions ended")
         if not left:
             print()
             return True
@@ -234,18 +253,6 @@ def wait_for_the_end(options: argparse.Namespace, fleet: Fleet, log: Log) -> boo
 def progress(text: str) -> None:
     """One line that stays in its place."""
     print(f"\r{text:<78}", end="" if sys.stdout.isatty() else "\n", flush=True)
-
-
-def all_jobs() -> dict[str, Job]:
-    """Everything that the store holds, by id."""
-    found: dict[str, Job] = {}
-    cursor: str | None = None
-    while True:
-        page = kill_app.queue.store.find(Filter(), limit=1000, cursor=cursor)
-        found |= {job.id: job for job in page.jobs}
-        cursor = page.next
-        if cursor is None:
-            return found
 
 
 if __name__ == "__main__":

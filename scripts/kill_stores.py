@@ -4,14 +4,14 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.servers import standby  # found only by the line above
+from tests.history.record import Recorder, Verb  # found only by the line above
+from tests.servers import standby
 
 MAJOR = 15
 # How long nobody notices that the primary is gone.
@@ -20,21 +20,12 @@ UNNOTICED_SECONDS = 3.0
 CALM_SECONDS = 4.0
 
 
-class Outage(NamedTuple):
-    """A time in which the store could not be written to."""
-
-    what: str
-    at: float
-    over: float
-
-
 class Place(Protocol):
     """A store for one run."""
 
     url: str
-    outages: list[Outage]
 
-    def begin(self) -> None:
+    def begin(self, recorder: Recorder) -> None:
         """The run begins: so does what happens to the store."""
 
     def finish(self) -> None:
@@ -53,9 +44,8 @@ class FilePlace:
     def __init__(self, folder: Path) -> None:
         self._path = folder / "jobs.db"
         self.url = f"sqlite:///{self._path}"
-        self.outages: list[Outage] = []
 
-    def begin(self) -> None:
+    def begin(self, recorder: Recorder) -> None:
         """Nothing happens to a file."""
 
     def finish(self) -> None:
@@ -79,15 +69,14 @@ class ServerPlace:
         self._pair = standby.Pair(MAJOR, durable=True)
         name = self._pair.new_database()
         self.url = self._pair.url(name)
-        self.outages: list[Outage] = []
         self._error: BaseException | None = None
         plan = [(0.25, "restart", self._restart), (0.5, "restart", self._restart)]
         plan += [(0.75, "failover", self._fail_over)]
         self._plan = [(share * seconds, what, act) for share, what, act in plan]
-        self._thread = threading.Thread(target=self._run, name="outages")
 
-    def begin(self) -> None:
+    def begin(self, recorder: Recorder) -> None:
         """Let the outages take their course."""
+        self._thread = threading.Thread(target=self._run, args=(recorder,), name="outages")
         self._thread.start()
 
     def finish(self) -> None:
@@ -104,21 +93,17 @@ class ServerPlace:
         """Throw both servers away."""
         self._pair.close()
 
-    def _run(self) -> None:
+    def _run(self, recorder: Recorder) -> None:
         begun = time.monotonic()
         calm = 0.0
         try:
             for offset, what, act in self._plan:
                 time.sleep(max(0.0, begun + offset - time.monotonic(), calm))
-                self._happen(what, act)
+                with recorder.fault(Verb.OUTAGE, note=what):
+                    act()
                 calm = CALM_SECONDS
         except BaseException as error:  # noqa: BLE001 - raised by finish
             self._error = error
-
-    def _happen(self, what: str, act: Callable[[], None]) -> None:
-        at = time.time()
-        act()
-        self.outages.append(Outage(what, at, time.time()))
 
     def _restart(self) -> None:
         standby.stop_at_once(self._pair.primary)

@@ -16,6 +16,9 @@ from typing import NamedTuple
 
 from flow_stage import PAUSE, Stage, perform, until
 
+from tests.history.check import Faults, Rules, most_at_once  # flow_stage lets these be found
+from tests.history.end import all_jobs
+from tests.history.record import Verb
 from windlass import connect
 from windlass.clock import uuid7
 from windlass.connect import Opened
@@ -25,6 +28,8 @@ from windlass.store.store import Store
 
 LIMITS = {"few": 3, "crm": 2}
 LIMITED = ("few", "often", "contact", "deal")
+# The free type records nothing: its speed is measured.
+RULES = Rules(all_end=False, recording=frozenset(LIMITED))
 RATE, BURST = 50, 5
 BACKLOG = 8_000
 # Enough for a second or so: what a drain is late to begin or to end must not count for much.
@@ -49,7 +54,10 @@ def run(stage: Stage, options: argparse.Namespace) -> None:
     store = opened.store
     for _ in range(4):
         stage.start()
-    fill(store)
+    for kind in LIMITED:
+        # More of everything than can run.
+        jobs = [NewJob(id=uuid7(), type=kind, payload=b"{}", max_attempts=20) for _ in range(BACKLOG)]
+        stage.recorder.enqueue(store, jobs)
     full = until(lambda: in_use(store) == LIMITS, 40)
     stage.promise("every limit is used in full", str(LIMITS if full else in_use(store)), held=full)
     compare(stage, opened)
@@ -79,6 +87,18 @@ def run(stage: Stage, options: argparse.Namespace) -> None:
         "no second has more starts than the rate and its burst", str(worst), held=worst <= RATE + BURST
     )
     opened.close()
+    stage.judge(RULES, Filter(types=LIMITED))
+    at_once = executions_at_once(stage)
+    held = all(at_once[name] <= limit for name, limit in LIMITS.items())
+    stage.promise("no more executions at once than a limit, as handlers recorded them", at_once, held=held)
+
+
+def executions_at_once(stage: Stage) -> dict[str, int]:
+    """The most executions at one time, by limit."""
+    calls = stage.history.calls
+    faults = Faults(calls, RULES)
+    runs = [call for call in calls if call.verb == Verb.RUN]
+    return {name: most_at_once((run for run in runs if run.note == name), faults) for name in LIMITS}
 
 
 class Drain(NamedTuple):
@@ -149,12 +169,6 @@ class Samples:
         return all(self.most[name] <= limit for name, limit in LIMITS.items())
 
 
-def fill(store: Store) -> None:
-    """More of everything than can run."""
-    for kind in LIMITED:
-        store.enqueue([NewJob(id=uuid7(), type=kind, payload=b"{}", max_attempts=20) for _ in range(BACKLOG)])
-
-
 def drained(stage: Stage, opened: Opened) -> Drain:
     """One drain of the unlimited type; the workers are told of its jobs, as a queue does."""
     store = opened.store
@@ -199,15 +213,8 @@ def waiting(store: Store) -> int:
 
 def rate_starts(store: Store) -> list[float]:
     """When each job of the rated type began, its repeated attempts included."""
-    starts: list[float] = []
-    cursor = None
-    while True:
-        page = store.find(Filter(types=("often",)), limit=1000, cursor=cursor)
-        for job in page.jobs:
-            starts += [attempt.started_at.timestamp() for attempt in job.history]
-        cursor = page.next
-        if cursor is None:
-            return sorted(starts)
+    jobs = all_jobs(store, Filter(types=("often",)))
+    return sorted(attempt.started_at.timestamp() for job in jobs for attempt in job.history)
 
 
 def busiest_second(starts: list[float]) -> int:

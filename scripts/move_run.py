@@ -17,6 +17,7 @@ import psycopg
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.crash.mixture import fill
+from tests.history import result
 from tests.servers import postgres
 from windlass import connect
 
@@ -61,6 +62,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=200_000)
     parser.add_argument("--major", type=int, default=max(postgres.majors()))
+    result.add_option(parser)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, postgres.running(options.major, durable=True) as server:
         source, target = f"sqlite:///{folder}/jobs.db", server.new_database()
@@ -81,16 +83,18 @@ def main() -> int:
         print(f"resumed: {moved['copied']:,} rows copied and all compared in {took:.1f} s")
         for table, found in moved["tables"].items():
             print(f"  {table:<10}{found['rows']:>9,} rows, both {found['checksum']}")
-        same = counts(target) == counts(source)
-        print("the counts by state agree" if same else f"THE COUNTS DIFFER: {counts(target)}")
+        shown = result.Result("move-run", target)
+        shown.injected, shown.counts = {"kills": 1}, {"jobs": options.jobs, "arrived at the kill": left}
+        there, here = counts(target), counts(source)
+        shown.promise("the counts by state agree", there, held=there == here)
         said = subprocess.run(
             [sys.executable, "-m", "windlass", "run", "--db", source, "--", "true"],
             check=False,
             capture_output=True,
             text=True,
         )
-        print(f"an enqueue at the source: {said.returncode}, {said.stderr.strip()}")
-        return 0 if same else 1
+        shown.promise("the source refuses new jobs", said.stderr.strip(), held=said.returncode != 0)
+        return 0 if shown.close(options.json) else 1
 
 
 if __name__ == "__main__":

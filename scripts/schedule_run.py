@@ -14,6 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.crash.schedulers import NIGHTS, run
+from tests.history import result
 from tests.servers import postgres
 
 
@@ -34,23 +35,23 @@ def main() -> int:
     parser.add_argument("--schedulers", type=int, default=4)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", metavar="STORE", help="SQLite, or 'PostgreSQL 18'")
+    result.add_option(parser)
     options = parser.parse_args()
-    wrong = 0
+    held = True
     with tempfile.TemporaryDirectory() as name, places(Path(name), options.only) as found:
         for place, url in found.items():
             folder = Path(tempfile.mkdtemp(dir=name))
             began = time.monotonic()
             verdict = run(url, folder, schedulers=options.schedulers, seed=options.seed)
-            took = time.monotonic() - began
-            print(
-                f"{place}: {verdict.fire_times} fire times over {len(NIGHTS)} nights in 3 zones, "
-                f"{verdict.kills} schedulers killed, {verdict.kills_within} within a look, {took:.0f} s: "
-                + ("each fired exactly once" if not verdict.problems else f"{len(verdict.problems)} WRONG")
-            )
-            for problem in verdict.problems[:20]:
-                print(f"  {problem}")
-            wrong += len(verdict.problems)
-    return 1 if wrong else 0
+            print(f"{place}: {len(NIGHTS)} nights in 3 zones, {time.monotonic() - began:.0f} s")
+            shown = result.Result("schedule-run", url, seed=options.seed)
+            shown.injected = {"kills": verdict.kills, "kills within a look": verdict.kills_within}
+            shown.counts = {"fire times": verdict.fire_times}
+            wrong = result.few(verdict.problems)
+            shown.promise("each fire time fired exactly once", wrong, held=not verdict.problems)
+            label = place.lower().replace(" ", "-")
+            held &= shown.close(result.file_for(options.json, label, several=len(found) > 1))
+    return 0 if held else 1
 
 
 if __name__ == "__main__":

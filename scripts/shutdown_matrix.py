@@ -8,7 +8,7 @@ without a descendant? After all: has every job completed? Prints the table; exit
 
 import argparse
 import contextlib
-import os
+import json
 import random
 import signal
 import sqlite3
@@ -24,6 +24,13 @@ from typing import NamedTuple
 
 import psutil
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.history import result
+from tests.history.check import Rules, check
+from tests.history.end import look
+from tests.history.processes import Process
+from tests.history.record import Reader, Recorder, Verb, shell_command
 from windlass import connect
 from windlass.clock import uuid7
 from windlass.errors import WrongState
@@ -38,7 +45,10 @@ KINDS = {
     "loop": ("on_loop", '{"seconds": %s}'),
     "child": ("in_child", '{"seconds": %s}'),
     "tree": ("in_tree", '{"seconds": %s}'),
-    "shell": ("shell", '{"command": "sleep %s"}'),
+    "shell": (
+        "shell",
+        json.dumps({"command": shell_command("sleep SECONDS")}).replace("%", "%%").replace("SECONDS", "%s"),
+    ),
 }
 
 
@@ -77,15 +87,19 @@ def main() -> int:
     parser.add_argument("--kinds", default=",".join(KINDS), help="only these ways of running")
     parser.add_argument("--stores", default="up,slow,gone", help="only these states of the store")
     parser.add_argument("--seed", type=int, default=1)
+    result.add_option(parser)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="windlass-shutdown-") as folder:
         site = Site(Path(folder))
+        shown = result.Result("shutdown-matrix", site.url, seed=options.seed)
         wrong = site.matrix(options.kinds.split(","), options.stores.split(","))
-        wrong += site.cycles(options.cycles, random.Random(options.seed))
-        wrong += site.finish()
+        text = "each end of the matrix is in time, by its code, without a descendant"
+        shown.promise(text, f"{wrong} are not", held=not wrong)
+        wrong = site.cycles(options.cycles, random.Random(options.seed))
+        shown.promise("each random end is, too", f"{wrong} are not", held=not wrong)
+        site.finish(shown)
         site.opened.close()
-    print("nothing lost, nobody left behind, always in time" if not wrong else f"{wrong} WRONG")
-    return 1 if wrong else 0
+        return 0 if shown.close(options.json) else 1
 
 
 class Site:
@@ -96,7 +110,7 @@ class Site:
         self.url = f"sqlite:///{self.path}"
         self.opened = connect.open(self.url)
         self.log = folder / "workers.log"
-        self.ids: list[str] = []
+        self.recorder = Recorder(folder / "history")
 
     @property
     def store(self) -> Store:
@@ -147,7 +161,9 @@ class Site:
         self._await_start(worker)
         if chance is not None:
             time.sleep(chance.uniform(0, 0.5))
-        with _store_is(state, self.path):
+        # Nothing can be recorded while the store is slow or gone.
+        cut_off = self.recorder.fault(Verb.CUT_OFF, worker.name)
+        with contextlib.nullcontext() if state == "up" else cut_off, _store_is(state, self.path):
             below = psutil.Process(worker.pid).children(recursive=True)
             begun = time.monotonic()
             for after, number in order.signals:
@@ -173,12 +189,11 @@ class Site:
             for kind, count in mix.items()
             for _ in range(count)
         ]
-        self.store.enqueue(new)
-        self.ids += [job.id for job in new]
+        self.recorder.enqueue(self.store, new)
 
-    def worker(self) -> subprocess.Popen[bytes]:
+    def worker(self) -> Process:
         """A worker as a person would start it, with a short grace."""
-        environment = os.environ | {
+        environment = {
             "WINDLASS_DATABASE_URL": self.url,
             "WINDLASS_WORKER_GRACE": f"{GRACE}s",
             "WINDLASS_WORKER_EXIT_AFTER": f"{EXIT_AFTER}s",
@@ -186,10 +201,10 @@ class Site:
         }
         line = [sys.executable, "-m", "windlass", "worker", "start", "fleet_app:queue"]
         with self.log.open("ab") as log:
-            return subprocess.Popen(line, cwd=HERE, env=environment, stderr=log)
+            return Process(line, self.recorder, cwd=HERE, env=environment, stderr=log)
 
-    def finish(self) -> int:
-        """Shorten what is left, let a worker run it all, and see that every job has completed."""
+    def finish(self, shown: result.Result) -> None:
+        """Shorten what is left, let workers run it all, and judge the whole history."""
         workers = [self.worker() for _ in range(4)]
         try:
             _until(self.shorten, 600, strict=False)
@@ -198,12 +213,12 @@ class Site:
                 worker.terminate()
             for worker in workers:
                 worker.wait(30)
-        found = [self.store.get(each) for each in self.ids]
-        wrong = [job for job in found if job is None or job.state is not JobState.COMPLETED]
-        for story, count in Counter(_story(job) for job in wrong).most_common():
-            print(f"{count:5} x {story}")
-        print(f"{len(found)} jobs, {len(wrong)} not completed; the store is {self.store.check() or 'sound'}")
-        return len(wrong) + len(self.store.check())
+        end = look(self.store, self.url)
+        check(Reader(self.recorder.path).read(), end, Rules()).add_to(shown)
+        wrong = [job for job in end.jobs.values() if job.state is not JobState.COMPLETED]
+        stories = Counter(_story(job) for job in wrong).most_common()
+        told = result.few(f"{count} x {story}" for story, count in stories)
+        shown.promise("every job completed in the end", told, held=not wrong)
 
     def shorten(self) -> bool:
         """Let what waits be done at once when it runs next; whether nothing is left."""
@@ -217,7 +232,7 @@ class Site:
     def _unfinished(self) -> list[Job]:
         return self.store.find(Filter(states=(JobState.PENDING, JobState.PROCESSING)), limit=1000).jobs
 
-    def _await_start(self, worker: subprocess.Popen[bytes]) -> None:
+    def _await_start(self, worker: Process) -> None:
         def busy() -> bool:
             return (
                 any(each.pid == worker.pid and each.busy for each in self.store.workers())
@@ -227,10 +242,8 @@ class Site:
         _until(busy, 20)
 
 
-def _story(job: Job | None) -> str:
+def _story(job: Job) -> str:
     """How a job came to where it is: its state, and what ended each attempt."""
-    if job is None:
-        return "LOST: no record of it"
     ends = Counter(entry.error.reason.value if entry.error else entry.outcome for entry in job.history)
     told = ", ".join(f"{count} {reason}" for reason, count in ends.most_common())
     return f"{job.type} is {job.state}, attempt {job.attempts} of {job.max_attempts}: {told}"

@@ -2,8 +2,8 @@
 """Is a job ever claimed by two hosts?
 
 Makes hosts of network and process namespaces, each with an address of its own, and one PostgreSQL that they
-reach over that network alone. Their workers empty a queue whose jobs write each run into a table. Exit 1 if a
-job ran twice or not at all, 2 if namespaces cannot be made here.
+reach over that network alone. Their workers empty a queue whose jobs record each execution. Exit 1 if a job
+ran twice or not at all, 2 if namespaces cannot be made here.
 """
 
 import argparse
@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,7 +19,11 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import two_hosts_app
 
-from tests.servers import netns, postgres, standby  # found only by the line above
+from tests.history import result  # found only by the line above
+from tests.history.check import Rules, check
+from tests.history.end import look
+from tests.history.record import Reader, Recorder, Verb
+from tests.servers import netns, postgres, standby
 
 APART = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 CHUNK = 10_000
@@ -32,6 +37,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2, help="worker processes on each (default 2)")
     parser.add_argument("--slots", type=int, default=10, help="jobs at once in each (default 10)")
     parser.add_argument("--major", type=int, default=15, help="PostgreSQL's major version (default 15)")
+    result.add_option(parser)
     options = parser.parse_args()
     why = netns.cannot()
     if why is not None:
@@ -48,33 +54,30 @@ def main() -> int:
 
 
 def run(options: argparse.Namespace, hosts: netns.Hosts, server: postgres.Server) -> int:
-    """Fill the queue, let the hosts empty it, count."""
+    """Fill the queue, let the hosts empty it, judge."""
     local = server.new_database()
-    name = standby.name_of(local)
-    server.run("create table runs (number integer, job uuid, host text, pid integer)", name)
     os.environ["WINDLASS_DATABASE_URL"] = local
+    recorder = Recorder(server.folder / "history")
+    queue, note = two_hosts_app.queue, two_hosts_app.note
+    queue.publish()
     for start in range(0, options.jobs, CHUNK):
         numbers = range(start, min(start + CHUNK, options.jobs))
-        two_hosts_app.queue.enqueue_many(two_hosts_app.note.draft(number) for number in numbers)
+        recorder.enqueue(queue.store, [note.draft(number) for number in numbers])
     begun = time.monotonic()
-    codes = work(options, hosts, f"postgresql://postgres@{hosts.address}/{name}")
-    seconds = time.monotonic() - begun
-    problems = two_hosts_app.queue.store.check()
-    two_hosts_app.queue.close()
-    [(runs, jobs)] = server.run("select count(*), count(distinct number) from runs", name)
-    twice = server.run("select number, count(*) from runs group by number having count(*) > 1", name)
-    print(f"jobs            {options.jobs}, in {seconds:.1f} s")
-    print(f"runs            {runs}, of {jobs} jobs")
-    for host, count in server.run("select host, count(*) from runs group by host order by host", name):
-        print(f"  at {host:<12} {count}")
-    print(f"run twice       {len(twice)} {twice[:5] or ''}")
-    print(f"exit codes      {codes}")
-    held = not (twice or problems or any(codes)) and runs == jobs == options.jobs
-    print("no job was claimed twice" if held else f"A JOB WAS LOST OR CLAIMED TWICE {problems}")
-    return 0 if held else 1
+    codes = work(options, hosts, recorder, f"postgresql://postgres@{hosts.address}/{standby.name_of(local)}")
+    history = Reader(recorder.path)
+    shown = result.Result("two-hosts", local)
+    shown.promise("workers end with exit code 0", codes, held=not any(codes))
+    check(history.read(), look(queue.store, local), Rules()).add_to(shown)
+    queue.close()
+    at = Counter(run.process for run in history.of(Verb.RUN))
+    print(f"{options.jobs} jobs in {time.monotonic() - begun:.1f} s, by host: {dict(at)}")
+    shown.promise("every job ran once", at.total(), held=at.total() == options.jobs)
+    shown.promise("every host worked", f"{len(at)} of {len(hosts.names)}", held=set(at) == set(hosts.names))
+    return 0 if shown.close(options.json) else 1
 
 
-def work(options: argparse.Namespace, hosts: netns.Hosts, url: str) -> list[int]:
+def work(options: argparse.Namespace, hosts: netns.Hosts, recorder: Recorder, url: str) -> list[int]:
     """Start the workers of every host; their exit codes, once the queue is empty."""
     windlass = str(Path(sys.executable).with_name("windlass"))
     command = [windlass, "worker", "start", "two_hosts_app:queue", "--until-empty"]
@@ -83,7 +86,7 @@ def work(options: argparse.Namespace, hosts: netns.Hosts, url: str) -> list[int]
         subprocess.Popen(
             [*hosts.enter(host), *APART, *command],
             cwd=Path(__file__).parent,
-            env={**os.environ, "WINDLASS_DATABASE_URL": url, "HOST_NAME": host},
+            env={**os.environ, "WINDLASS_DATABASE_URL": url, **recorder.environment(host)},
             stdout=subprocess.DEVNULL,
         )
         for host in hosts.names

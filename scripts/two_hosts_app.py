@@ -1,25 +1,19 @@
-"""What do the workers of two_hosts.py run? A job that writes down each of its runs, in a table of its own."""
+"""What do the workers of two_hosts.py run? A job that records each of its executions."""
 
-import os
-import threading
+import sys
+from pathlib import Path
 
-import psycopg
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from tests.history.record import from_environment
 from windlass import Context, Queue
 
 queue = Queue()
-_mine = threading.local()
+recorder = from_environment()
 
 
 @queue.job(max_attempts=1)
-def note(ctx: Context, number: int) -> None:
-    """Write down that this job ran here."""
-    row = [number, ctx.id, os.environ["HOST_NAME"], os.getpid()]
-    _connection().execute("insert into runs values (%s, %s, %s, %s)", row)
-
-
-def _connection() -> psycopg.Connection:
-    if not hasattr(_mine, "connection"):
-        _mine.connection = psycopg.connect(os.environ["WINDLASS_DATABASE_URL"], autocommit=True)
-    connection: psycopg.Connection = _mine.connection
-    return connection
+def note(ctx: Context, number: int) -> int:
+    """Record that this job ran here."""
+    with recorder.run(ctx.id, ctx.attempt):
+        return number

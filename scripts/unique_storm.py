@@ -8,6 +8,7 @@ work that it was given. At the end every name can be taken.
 """
 
 import argparse
+import contextlib
 import multiprocessing
 import random
 import sys
@@ -16,11 +17,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from datetime import timedelta
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from flow_stage import PAUSE, Stage, perform, until
 
+from tests.history.check import Rules  # flow_stage lets these be found
+from tests.history.record import Call, Reader, Recorder, Verb
 from windlass import connect
 from windlass.clock import uuid7
 from windlass.errors import UniqueConflict
@@ -55,13 +57,14 @@ def run(stage: Stage, options: argparse.Namespace) -> None:
     for way in [options.way] if options.way else WAY:
         storm(stage, opened.store, way, options.seconds)
     opened.close()
+    stage.judge(Rules())
 
 
 def storm(stage: Stage, store: Store, way: str, seconds: int) -> None:
     """Produce and kill, then see what came of it."""
     spawn = multiprocessing.get_context("spawn")
     producers = [
-        spawn.Process(target=produce, args=(stage.url, str(stage.folder), way, seconds, number))
+        spawn.Process(target=produce, args=(stage.url, str(stage.recorder.path), way, seconds, number))
         for number in range(PRODUCERS)
     ]
     for producer in producers:
@@ -77,63 +80,38 @@ def storm(stage: Stage, store: Store, way: str, seconds: int) -> None:
         time.sleep(PAUSE)
     idle = until(lambda: not any(is_open(each.state) for each in store.counts().counts), 60)
     stage.promise(f"{way}: everything ended", f"after {stage.kills - kills} kills", held=idle)
-    requests, runs = read_requests(stage.folder, way), read_runs(stage.folder, way)
+    requests, runs = of_way(stage.history, way)
     if "start" in way:
         stage.promise(f"{way}: no two of a name wait", f"{waiting} at most", held=waiting == 1)
     else:
         found = overlaps(runs)
-        told = f"{found} overlaps in {len(runs)} runs of {len({each.name for each in runs})} names"
+        told = f"{found} overlaps in {len(runs)} runs of {len({each.note.split()[0] for each in runs})} names"
         stage.promise(f"{way}: no two of a name run at once", told, held=not found)
     lost = not_carried_out(requests, runs)
-    told = f"{len(lost)} of {len(requests)} lost, for {len({each.job for each in requests})} jobs"
+    told = f"{len(lost)} of {len(requests)} lost, for {len({each.answer for each in requests})} jobs"
     stage.promise(f"{way}: what was accepted has run", told, held=not lost)
-    taken = store.enqueue([a_job(way, number, f"last-{number}") for number in range(NAMES)])
+    taken = stage.recorder.enqueue(store, [a_job(way, number, f"last-{number}") for number in range(NAMES)])
     free = sum(each.created for each in taken)
     stage.promise(f"{way}: no name is stuck", f"{free} of {NAMES} free", held=free == NAMES)
     until(lambda: not any(is_open(each.state) for each in store.counts().counts), 60)
 
 
-class Request(NamedTuple):
-    """One that was accepted: what it was answered, and between which times."""
-
-    id: str
-    job: str
-    began: float
-    answered: float
-
-
-class Run(NamedTuple):
-    """One run, for the request whose work it did."""
-
-    name: str
-    request: str
-    began: float
-    ended: float
-
-
-def produce(url: str, folder: str, way: str, seconds: int, seed: int) -> None:
+def produce(url: str, history: str, way: str, seconds: int, seed: int) -> None:
     """Enqueue as fast as it goes; conflicts are part of it."""
     chance = random.Random(seed)
-    opened = connect.open(url)
+    opened, recorder = connect.open(url), Recorder(history)
     end = time.monotonic() + seconds
-    with (Path(folder) / f"requests-{way}-{seed}.log").open("w") as log:
-        for number in range(sys.maxsize):
-            if time.monotonic() > end:
-                break
-            request = f"{seed}-{number}"
-            delay = DELAY if "replace" in way and chance.random() < DELAYED else None
-            began = time.time()
-            try:
-                [answer] = opened.store.enqueue([a_job(way, chance.randrange(NAMES), request, delay)])
-            except UniqueConflict:
-                continue
-            finally:
-                time.sleep(0.005)
-            # Of a skipped one nothing is to be done.
-            if answer.created or "replace" in way:
-                # As a queue does: on PostgreSQL workers are told.
-                opened.wakeup.notify()
-                log.write(f"{request} {answer.id} {began:.6f} {time.time():.6f}\n")
+    for number in range(sys.maxsize):
+        if time.monotonic() > end:
+            break
+        request = f"{seed}-{number}"
+        delay = DELAY if "replace" in way and chance.random() < DELAYED else None
+        job = a_job(way, chance.randrange(NAMES), request, delay)
+        with contextlib.suppress(UniqueConflict):
+            recorder.enqueue(opened.store, [job], f"{way} {request}")
+            # As a queue does: on PostgreSQL workers are notified.
+            opened.wakeup.notify()
+        time.sleep(0.005)
     opened.close()
 
 
@@ -165,44 +143,39 @@ def most_waiting(store: Store) -> int:
     return max(names.values(), default=0)
 
 
-def read_requests(folder: Path, way: str) -> list[Request]:
-    """What was accepted, from all producers."""
-    lines = (line for path in folder.glob(f"requests-{way}-?.log") for line in path.read_text().splitlines())
-    found = (line.split() for line in lines)
-    return [Request(request, job, float(began), float(ended)) for request, job, began, ended in found]
+def of_way(history: Reader, way: str) -> tuple[list[Call], list[Call]]:
+    """The requests that were accepted with work to do, and what has run for them."""
+    history.read()
+    requests = [each for each in history.of(Verb.ENQUEUE) if each.note.split(" ")[0] == way and each.answered]
+    # Of a skipped one nothing is to be done.
+    requests = [each for each in requests if each.state == "1 created" or "replace" in way]
+    return requests, [each for each in history.of(Verb.RUN) if each.note.partition(":")[0] == way]
 
 
-def read_runs(folder: Path, way: str) -> list[Run]:
-    """What has run."""
-    found = (line.split() for line in (folder / "runs.log").read_text().splitlines())
-    runs = (Run(name, request, float(began), float(ended)) for name, request, began, ended in found)
-    return [each for each in runs if each.name.partition(":")[0] == way]
-
-
-def overlaps(runs: Iterable[Run]) -> int:
+def overlaps(runs: Iterable[Call]) -> int:
     """How many runs of a name began before the one before had ended."""
     by_name: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for each in runs:
-        by_name[each.name].append((each.began, each.ended))
+        by_name[each.note.split()[0]].append((each.start, each.end or each.start))
     return sum(
         later[0] < earlier[1] for each in by_name.values() for earlier, later in pairwise(sorted(each))
     )
 
 
-def not_carried_out(requests: Iterable[Request], runs: Iterable[Run]) -> list[str]:
+def not_carried_out(requests: Iterable[Call], runs: Iterable[Call]) -> list[str]:
     """Jobs that never ran, or whose last run did older work than they had been given by then."""
-    ended = {each.request: each.ended for each in sorted(runs, key=lambda each: each.ended)}
-    by_job: dict[str, list[Request]] = defaultdict(list)
+    ended = {each.note.split()[1]: each.end for each in runs if each.end is not None and each.answered}
+    by_job: dict[str, list[Call]] = defaultdict(list)
     for each in requests:
-        by_job[each.job].append(each)
+        by_job[each.answer[0]].append(each)
     lost = []
     for job, given in by_job.items():
-        done = [each for each in given if each.id in ended]
+        done = [each for each in given if each.note.split()[1] in ended]
         if not done:
             lost.append(job)
             continue
-        last = max(done, key=lambda each: ended[each.id])
-        if any(each.began > last.answered for each in given):
+        last = max(done, key=lambda each: ended[each.note.split()[1]])
+        if any(each.start > (last.end or last.start) for each in given):
             lost.append(job)
     return lost
 

@@ -3,10 +3,13 @@
 import logging
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import fault_table
+from tests.invariants import Watch
 from windlass.cli.logs import StderrHandler
 
 # Neither a deadline nor a check of speed: a shared machine stalls now and then, and a stall is no bug.
@@ -41,6 +44,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "postgres" in item.nodeid:
             item.add_marker(pytest.mark.postgres)
+
+
+FAULT_TESTS = {(fault_table.TESTS / file, name) for file, name in fault_table.tests_in(fault_table.text())}
+WATCH = pytest.StashKey[Watch]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Watch the stores that a fault test opens."""
+    if (item.path, getattr(item, "originalname", item.name)) not in FAULT_TESTS:
+        return (yield)
+    watch = item.stash[WATCH] = Watch()
+    with watch.watching():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Check what must hold after a fault, while the stores are still there."""
+    result = yield
+    if (watch := item.stash.get(WATCH, None)) is not None:
+        assert watch.broken() == []
+    return result
 
 
 def pytest_runtest_teardown() -> None:

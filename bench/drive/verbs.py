@@ -99,6 +99,7 @@ def dispatch(driver: Driver, say: Say, *, count: int) -> Figures:
         driver.enqueue("mark", "warm")
         workers.await_heard("mark", 1, within=60)
         say("begin")
+        used = workers.usage().cpu_seconds
         delays = []
         for number in range(count):
             time.sleep(random.uniform(0.02, 0.06))  # beside any rhythm of a poll
@@ -106,7 +107,8 @@ def dispatch(driver: Driver, say: Say, *, count: int) -> Figures:
             driver.enqueue("mark", str(number))
             workers.await_heard("mark", number + 2, within=30)
             delays.append((workers.heard[-1].at - begun) * 1000)
-    return _delays(delays) | {"count": count}
+        cpu = (workers.usage().cpu_seconds - used) / count
+    return _delays(delays) | {"count": count, "cpu": cpu}
 
 
 def idle(driver: Driver, say: Say, *, seconds: float, settle: float = 32.0) -> Figures:

@@ -27,7 +27,7 @@ def mail() -> None: ...
 
 @queue.job(max_attempts=1)
 def broken() -> None:
-    raise RuntimeError("nobody mends this")
+    raise RuntimeError("nobody fixes this")
 """
 
 # Moves what has ended into the past, a few records to each of forty days; no clock has to be set for it.

@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
 
 from power_cuts.disk import FOLDER, KINDS  # noqa: E402 - found by the line above
 from power_cuts.record import LIVES, Setting, record  # noqa: E402 - likewise
+from tests.history.result import add_option, write_document  # noqa: E402 - likewise
 
 WHEEL = "pysqlite3>=0.6.1,<1"
 CHECKPOINTS = {"ours": "ours, under the write lock", "sqlite": "SQLite's own"}
@@ -53,6 +54,7 @@ def main() -> int:
     parser.add_argument("--planted", type=int, default=50, help="cuts for each planted fault (default 50)")
     parser.add_argument("--keep", type=Path, default=ROOT / ".cache/power-cuts", help="for cuts that fail")
     parser.add_argument("--replay", metavar="SEED:CUT", help="repeat a cut that was kept")
+    add_option(parser)
     options = parser.parse_args()
     options.keep.mkdir(parents=True, exist_ok=True)
     if options.replay:
@@ -87,6 +89,8 @@ def run(options: argparse.Namespace) -> int:
     print(f"\nplanted faults, {options.planted * len(settings)} cuts each")
     for name in PLANTS:
         print(f"{f'syncs of the {name} do nothing':<56} {planted[name]:>10}")
+    if options.json is not None:
+        write(options.json, rows, results, planted, options.planted * len(settings))
     failures = [each for each in results if each.problems]
     for each in failures[:SHOWN]:
         print(f"  --replay {options.seed}:{each.number} ({each.kind}): {'; '.join(each.problems)[:300]}")
@@ -158,6 +162,29 @@ def report(rows: Sequence[tuple[str, list[Result]]], results: Sequence[Result]) 
     for kind in KINDS:
         print(f"{kind:<49} {seen[kind]:>6} {failed[kind]:>10}")
     print(f"{'in all':<49} {seen.total():>6} {failed.total():>10}")
+
+
+def write(
+    path: Path,
+    rows: Sequence[tuple[str, list[Result]]],
+    results: Sequence[Result],
+    planted: Counter[str],
+    planted_cuts: int,
+) -> None:
+    """The same tables for `make evidence`, with what was found of the planted faults."""
+    by_kind = {kind: [each for each in results if each.kind == kind] for kind in KINDS}
+    write_document(
+        path,
+        name="power-cuts",
+        settings=[_counted("setting", " ".join(row.split()), found) for row, found in rows],
+        kinds=[_counted("kind", kind, found) for kind, found in by_kind.items()],
+        planted=[{"fault": f"syncs of the {name} do nothing", "found": planted[name]} for name in PLANTS],
+        planted_cuts=planted_cuts,
+    )
+
+
+def _counted(of: str, name: str, found: Sequence[Result]) -> dict[str, str | int]:
+    return {of: name, "cuts": len(found), "violations": wrong(found)}
 
 
 def replay(kept: Path, seed: int, number: int) -> int:

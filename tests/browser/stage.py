@@ -182,7 +182,7 @@ def dependency_down(shop: Shop) -> None:
 
 
 def poison_type(shop: Shop) -> None:
-    """Orders come without an address, which no other try can mend."""
+    """Orders come without an address, which no other try can fix."""
     for order in range(6):
         shop.enqueue("invoice.render", {"order": {"id": 4711 + order}})
     with shop.queue.worker():

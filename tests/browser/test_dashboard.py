@@ -1,4 +1,4 @@
-"""Can the person on call see what is wrong, and mend it? In a real browser."""
+"""Can the person on call see what is wrong, and fix it? In a real browser."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def test_the_overview_names_each_incident_rightly(browser: Browser, tmp_path: Pa
             expect(page.locator(".verdict .sentence")).to_contain_text(job_type)
             expect(page).to_have_title(re.compile(r"^\(!\) Overview"))
             if cause == "paused":
-                mend(page, job_type)
+                fix(page, job_type)
             assert watched.unexpected() == []
             page.close()
             told = [each.cause for each in shop.ops.status().verdict.findings if each.grave]  # type: ignore[union-attr]
@@ -41,7 +41,7 @@ def test_the_overview_names_each_incident_rightly(browser: Browser, tmp_path: Pa
             shop.go_on.set()
 
 
-def mend(page: Page, job_type: str) -> None:
+def fix(page: Page, job_type: str) -> None:
     """Press the button beside what is wrong, and see it go."""
     page.locator(".verdict .headline").get_by_role("button", name=f"Resume {job_type}", exact=True).click()
     page.get_by_role("dialog").get_by_role("button", name="Resume", exact=True).click()

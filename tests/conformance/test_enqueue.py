@@ -350,8 +350,8 @@ def test_a_newer_schema_version_in_the_catalogue_stays(store: Store, clock: Manu
     store.register([TypeInfo(name=MAIL, schema_version=2, schema={"v": 2})])
     assert store.types()[MAIL].schema == {"v": 3}
     clock.advance(1)
-    store.register([TypeInfo(name=MAIL, schema_version=3, schema={"v": "3 mended"})])
-    assert store.types()[MAIL].schema == {"v": "3 mended"}
+    store.register([TypeInfo(name=MAIL, schema_version=3, schema={"v": "3 fixed"})])
+    assert store.types()[MAIL].schema == {"v": "3 fixed"}
     store.register([TypeInfo(name=MAIL, schema_version=4, schema={"v": 4})])
     assert store.types()[MAIL].schema_version == 4
 

@@ -160,10 +160,10 @@ def test_a_dead_job_says_what_it_died_of_and_who_has_its_name(store: Store) -> N
     assert found.sentence == (
         "dead since 2026-01-01 00:00:00 UTC after 1 attempt, because of ValueError: boom"
     )
-    assert found.mend == f"windlass replay {lease.id}"
+    assert found.fix == f"windlass replay {lease.id}"
     other = put_one(store, unique="sync:42")
     found = why(store, lease.id)
-    assert (found.blockers, found.mend) == ((other.id,), None)
+    assert (found.blockers, found.fix) == ((other.id,), None)
     assert f"while job {other.id} holds the unique name 'sync:42'" in found.sentence
 
 
@@ -176,7 +176,7 @@ def test_a_job_that_waits_for_others_names_them(store: Store) -> None:
     store.bury(parents[1].id)
     found = why(store, child.id)
     assert found.link == Link("job", parents[1].id)
-    assert (found.mend, "(dead)" in found.sentence) == (f"windlass replay {parents[1].id}", True)
+    assert (found.fix, "(dead)" in found.sentence) == (f"windlass replay {parents[1].id}", True)
 
 
 def test_a_dead_one_is_seen_among_hundreds_that_a_job_waits_for(store: Store) -> None:
@@ -194,7 +194,7 @@ def test_what_is_shut_says_by_whom_and_until_when(store: Store, clock: ManualClo
     job = put_one(store)
     store.pause(MAIL, by="ann", why="the relay is down")
     found = why(store, job.id)
-    assert (found.cause, found.link, found.mend) == (
+    assert (found.cause, found.link, found.fix) == (
         Cause.PAUSED,
         Link("type", MAIL),
         f"windlass resume {MAIL}",
@@ -261,12 +261,12 @@ def test_a_full_limit_names_the_jobs_that_hold_it(store: Store, clock: ManualClo
     assert (found.cause, found.link) == (Cause.LIMIT, Link("limit", MAIL))
     assert set(found.blockers) == set(ids(held))
     assert found.sentence.startswith(f"{MAIL} may have 2 jobs running at once, and they are ")
-    assert found.mend == f"windlass limit {MAIL} --concurrency none"
+    assert found.fix == f"windlass limit {MAIL} --concurrency none"
 
     # What several types share, and what holds for all of them.
     store.set_settings({f"{MAIL}.concurrency": "none", "key:crm.concurrency": "2"})
     found = why(store, waiting.id)
-    assert (found.link, found.mend) == (
+    assert (found.link, found.fix) == (
         Link("limit", "key:crm"),
         "windlass limit --key crm --concurrency none",
     )

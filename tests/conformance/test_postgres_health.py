@@ -40,11 +40,11 @@ def test_who_keeps_a_transaction_open_is_named_with_what_ends_it(opened: Opened,
     oldest = seen.database.oldest
     assert oldest is not None
     assert (oldest.pid, "forgetful" in oldest.holder) == (pid, True)
-    # A minute later it is somebody's to mend.
+    # A minute later it is somebody's to fix.
     later = msgspec.structs.replace(oldest, age=timedelta(minutes=2))
     worse = msgspec.structs.replace(seen, database=msgspec.structs.replace(seen.database, oldest=later))
     [told] = [each for each in diagnoses(worse) if each.name == "transactions"]
-    assert (told.level, told.mend) == (Level.BAD, f"select pg_terminate_backend({pid})")
+    assert (told.level, told.fix) == (Level.BAD, f"select pg_terminate_backend({pid})")
 
 
 def test_tables_sessions_and_listeners_are_counted(opened: Opened, url: str) -> None:

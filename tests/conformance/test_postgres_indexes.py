@@ -61,7 +61,7 @@ def test_f37_an_index_whose_build_was_killed_is_built_again(url: str, tmp_path: 
         assert opened.store.status().invalid_indexes == ()
 
 
-def test_f37_an_index_that_no_migration_makes_anew_is_built_again(url: str, tmp_path: Path) -> None:
+def test_f37_an_index_that_no_migration_makes_is_built_again(url: str, tmp_path: Path) -> None:
     folder = shelf(tmp_path, BUILD)
     with building(url, folder) as (pid, failed):
         run(url, f"select pg_terminate_backend({pid})")

@@ -1,4 +1,4 @@
-"""PostgreSQL's own: who may connect, what breaks and mends itself, and the archive's days."""
+"""PostgreSQL's own: who may connect, what breaks and fixes itself, and the archive's days."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_another_drivers_connection_is_refused(store: Store) -> None:
         store.enqueue_on(object(), [a_job()])
 
 
-# --- what breaks and mends itself ---------------------------------------------------------------
+# --- what breaks and fixes itself ---------------------------------------------------------------
 
 
 def all_verbs(store: Store, number: int) -> None:

@@ -281,7 +281,7 @@ def test_one_that_cannot_be_fired_says_so_and_keeps_nobody_else_from_it(
     assert odd.problem is not None
     assert "tz must be the name of a time zone" in odd.problem
     assert odd.next_at == BEGIN + HOUR
-    # Mended, it catches up.
+    # Fixed, it catches up.
     _give_zone(store, "odd", "UTC")
     assert len(store.fire().jobs) == 1
     assert store.schedule("odd").problem is None

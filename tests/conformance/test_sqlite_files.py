@@ -15,6 +15,7 @@ import pytest
 
 from tests.conformance.scene import DONE, a_job, a_payload, in_every_state, put, put_one, settle, take
 from tests.conformance.watching import Watched, watched
+from tests.servers import disks
 from windlass import Queue, connect
 from windlass.cli.main import run
 from windlass.errors import InvalidValue, StoreBusy, StoreError, StoreMismatch, StoreUnavailable
@@ -205,6 +206,18 @@ def test_a_schema_that_this_code_does_not_know_is_refused(path: Path, number: in
     assert word in message
 
 
+def test_a_damaged_schema_is_refused_in_words_although_sqlite_quotes_bytes_that_are_no_text(
+    path: Path,
+) -> None:
+    with opened(path) as store:
+        put_one(store)
+    content = path.read_bytes()
+    assert b"create table windlass_jobs" in content.lower()
+    at = content.lower().index(b"create table windlass_jobs")
+    path.write_bytes(content[:at] + b"create \xe7\xe7\xe7\xe7\xe7" + content[at + 12 :])
+    assert "damaged" in refusal_of(path, StoreMismatch)
+
+
 def test_a_damaged_file_is_refused_in_words(path: Path) -> None:
     with opened(path) as store:
         put(store, *(a_job() for _ in range(50)))
@@ -284,14 +297,8 @@ def test_a_file_without_room_refuses_work_and_keeps_what_it_has(path: Path, watc
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    if sys.platform != "linux" or os.geteuid() != 0:
-        pytest.skip("mounting a small disk needs root on Linux")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], check=False).returncode:
-        pytest.skip("this machine does not let us mount a small disk")
-    yield disk
-    subprocess.run(["umount", "-l", disk], check=True)
+    with disks.small(tmp_path / "disk", 2) as disk:
+        yield disk.folder
 
 
 def test_a_full_disk_refuses_work_and_loses_nothing(small_disk: Path) -> None:

@@ -257,7 +257,7 @@ def test_a_replay_keeps_row_and_history_and_counts_anew(store: Store, clock: Man
     assert settle(store, take_one(store), DEAD)
     dead = look_up(store, lease.id)
     clock.advance(500)
-    store.replay(lease.id, by="ann", why="mended")
+    store.replay(lease.id, by="ann", why="fixed")
     job = look_up(store, lease.id)
     assert (job.id, job.seq, job.key, job.priority, job.payload) == (
         *(dead.id, dead.seq, "k", 7, dead.payload),
@@ -270,7 +270,7 @@ def test_a_replay_keeps_row_and_history_and_counts_anew(store: Store, clock: Man
     assert job.finished_at is None
     [change] = job.changes
     assert (change.at, change.verb, change.by, change.why, change.before) == (
-        *(store.now(), "replay", "ann", "mended", None),
+        *(store.now(), "replay", "ann", "fixed", None),
     )
 
 

@@ -1,6 +1,6 @@
 """What do the workers of the crash tests run?
 
-`WINDLASS_DATABASE_URL` names the store, `CRASH_LOG` the file in which executions are written down.
+`WINDLASS_DATABASE_URL` names the store.
 """
 
 from __future__ import annotations
@@ -11,37 +11,40 @@ import re
 import signal
 import subprocess
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 
+from tests.history.record import Verb, from_environment
 from windlass import Context, Queue, Retry
 
 # A test that only makes drafts with these functions opens no file.
 queue = Queue(os.environ.get("WINDLASS_DATABASE_URL", "sqlite:///:memory:"))
 AT_ONCE = Retry(kind="fixed", base=0, jitter=0)
+recorder = from_environment()
 
 
 def note(ctx: Context, event: str) -> None:
-    """Write an event down in one write that no death can tear."""
-    log = os.open(os.environ["CRASH_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        os.write(log, f"{event} {ctx.id} {ctx.attempt} {os.getpid()}\n".encode())
-    finally:
-        os.close(log)
+    """Record something that happens at once."""
+    with recorder.call(event, ctx.id, attempt=ctx.attempt, note=str(os.getpid())):
+        pass
+
+
+def running(ctx: Context) -> AbstractContextManager[None]:
+    """Record an execution."""
+    return recorder.run(ctx.id, ctx.attempt, note=str(os.getpid()))
 
 
 @queue.job(max_attempts=5, retry=AT_ONCE)
 def work(ctx: Context, seconds: float) -> str:
-    note(ctx, "start")
-    time.sleep(seconds)
-    note(ctx, "end")
+    with running(ctx):
+        time.sleep(seconds)
     return f"attempt {ctx.attempt}"
 
 
 @queue.job(max_attempts=5, retry=AT_ONCE)
 async def work_async(ctx: Context, seconds: float) -> str:
-    note(ctx, "start")
-    await asyncio.sleep(seconds)
-    note(ctx, "end")
+    with running(ctx):
+        await asyncio.sleep(seconds)
     return f"attempt {ctx.attempt}"
 
 
@@ -68,38 +71,36 @@ def hold_apart(ctx: Context, until: str) -> str:
 
 
 def _held(ctx: Context, until: str) -> str:
-    note(ctx, "start")
-    while not Path(until).exists():
-        time.sleep(0.02)
-    note(ctx, "end")
+    with running(ctx):
+        while not Path(until).exists():
+            time.sleep(0.02)
     return f"attempt {ctx.attempt}"
 
 
 @queue.job(max_attempts=3, retry=AT_ONCE)
 def poison(ctx: Context) -> None:
     """A job that takes its worker with it, every time."""
-    note(ctx, "start")
-    os.kill(os.getpid(), signal.SIGKILL)
+    with running(ctx), recorder.fault(Verb.KILL, recorder.process):
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 @queue.job(max_attempts=3, retry=AT_ONCE)
 def send(ctx: Context) -> str:
     """An effect that nothing undoes, and after it, the first time, a moment in which the worker may die."""
-    note(ctx, "start")
-    with ctx.once("mail") as mail:
-        if mail.answer == "new":
-            note(ctx, "sent")
-    if ctx.attempt == 1:
-        note(ctx, "waits")
-        time.sleep(1000)
-    return mail.answer
+    with running(ctx):
+        with ctx.once("mail") as mail:
+            if mail.answer == "new":
+                note(ctx, "sent")
+        if ctx.attempt == 1:
+            note(ctx, "waits")
+            time.sleep(1000)
+        return mail.answer
 
 
 @queue.job(max_attempts=5, retry=AT_ONCE, executor="process")
 def work_apart(ctx: Context, seconds: float) -> str:
-    note(ctx, "start")
-    time.sleep(seconds)
-    note(ctx, "end")
+    with running(ctx):
+        time.sleep(seconds)
     return f"attempt {ctx.attempt}"
 
 
@@ -109,12 +110,12 @@ def breed(ctx: Context, seconds: float) -> None:
     for _ in range(2):
         child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
         note(ctx, f"bred:{child.pid}")
-    note(ctx, "start")
-    time.sleep(seconds)
+    with running(ctx):
+        time.sleep(seconds)
 
 
 @queue.job(max_attempts=1, timeout=0.2)
 def hang(ctx: Context) -> None:
     """A thread that no exception reaches: it waits in C."""
-    note(ctx, "start")
-    time.sleep(1000)
+    with running(ctx):
+        time.sleep(1000)

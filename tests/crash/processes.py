@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
 
+import pytest
+
+from tests.history.check import Problem, Rules, check
+from tests.history.end import look
+from tests.history.processes import WINDLASS, Process
+from tests.history.record import Reader, Recorder, Verb
 from tests.waiting import PATIENCE, until
 from windlass import connect
 from windlass.job import NewJob
@@ -16,10 +21,14 @@ from windlass.store.store import Store
 
 T = TypeVar("T")
 ROOT = Path(__file__).parent.parent.parent
+# A test may end before its jobs do, and its workers are killed then.
+RULES = Rules(all_end=False, leases=False)
+# Marks a test whose site is on each store in turn.
+on_both = pytest.mark.parametrize("site", ["sqlite", "postgres-15"], indirect=True)
 
 
 class Event(NamedTuple):
-    """A line that a handler wrote down."""
+    """What a handler recorded: `start` and `end` of an execution, or a word of its own."""
 
     kind: str
     job: str
@@ -32,10 +41,13 @@ class Site:
 
     def __init__(self, folder: Path, url: str | None = None) -> None:
         self.url = url or f"sqlite:///{folder / 'jobs.db'}"
-        self._log = folder / "executions.log"
+        self.recorder = Recorder(folder / "history")
+        self._history = Reader(self.recorder.path)
+        # None: the test's own history cannot be judged, such as that of clocks which are wrong.
+        self.rules: Rules | None = RULES
         self._gate = folder / "gate"
         self._errors = folder / "workers.log"
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: list[Process] = []
         self._opened = connect.open(self.url)
 
     @property
@@ -45,13 +57,13 @@ class Site:
 
     def environment(self) -> dict[str, str]:
         """What a process of this site must know."""
-        return {**os.environ, "WINDLASS_DATABASE_URL": self.url, "CRASH_LOG": str(self._log)}
+        return {**os.environ, "WINDLASS_DATABASE_URL": self.url, "PYTHONPATH": str(ROOT)}
 
-    def worker(self, *before: str, slots: int = 10) -> subprocess.Popen[bytes]:
+    def worker(self, *before: str, slots: int = 10) -> Process:
         """Start a worker as a person would, and wait until it has joined."""
         return self.start("tests.crash.app:queue", "--concurrency", str(slots), before=before)
 
-    def fleet(self, count: int, *options: str) -> subprocess.Popen[bytes]:
+    def fleet(self, count: int, *options: str) -> Process:
         """Start a supervisor with so many workers, and wait until all have joined."""
         return self.start("tests.crash.app:queue", "--count", str(count), *options, joining=count)
 
@@ -62,13 +74,12 @@ class Site:
         joining: int = 1,
         looking: bool = True,
         folder: Path = ROOT,
-    ) -> subprocess.Popen[bytes]:
+    ) -> Process:
         """Start `windlass worker start` with these words, and wait until so many have joined."""
         known = {worker.id for worker in self.store.workers()} if looking else set()
-        windlass = str(Path(sys.executable).with_name("windlass"))
-        line = [*before, windlass, "worker", "start", *words]
+        line = [*before, WINDLASS, "worker", "start", *words]
         with self._errors.open("ab") as errors:
-            process = subprocess.Popen(line, cwd=folder, env=self.environment(), stderr=errors)
+            process = Process(line, self.recorder, cwd=folder, env=self.environment(), stderr=errors)
         self._processes.append(process)
         if looking:
             until(
@@ -79,7 +90,7 @@ class Site:
 
     def enqueue(self, *jobs: NewJob) -> list[str]:
         """Store jobs; their ids."""
-        return [answer.id for answer in self.store.enqueue(jobs)]
+        return [answer.id for answer in self.recorder.enqueue(self.store, jobs)]
 
     @property
     def gate(self) -> str:
@@ -91,13 +102,23 @@ class Site:
         self._gate.touch()
 
     def events(self) -> list[Event]:
-        """What handlers wrote down so far."""
-        if not self._log.exists():
+        """What handlers recorded so far, in the order in which it happened."""
+        found: list[tuple[float, Event]] = []
+        for call in self._history.read():
+            if not call.note:
+                continue
+            about = (call.job, call.attempt, int(call.note))
+            kind = "start" if call.verb == Verb.RUN else call.verb
+            found.append((call.start, Event(kind, *about)))
+            if call.verb == Verb.RUN and call.answered and call.end is not None:
+                found.append((call.end, Event("end", *about)))
+        return [event for _, event in sorted(found, key=lambda each: each[0])]
+
+    def problems(self) -> list[Problem]:
+        """What of the history is not possible, given what the store shows now."""
+        if self.rules is None:
             return []
-        # Up to the last whole line: one may be on its way.
-        whole = self._log.read_text().rpartition("\n")[0]
-        lines = (line.split() for line in whole.splitlines())
-        return [Event(kind, job, int(attempt), int(pid)) for kind, job, attempt, pid in lines]
+        return check(self._history.read(), look(self.store, self.url), self.rules).problems
 
     def starts(self, job_id: str) -> list[Event]:
         """Every execution of a job, as it began."""
@@ -110,12 +131,17 @@ class Site:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Leave no process behind; a test that passed must leave a possible history, too."""
         for process in self._processes:
             if process.poll() is None:
                 process.kill()
                 process.wait(PATIENCE)
-        self._opened.close()
+        try:
+            assert kind is not None or self.problems() == []
+        finally:
+            self.recorder.close()
+            self._opened.close()
 
 
 def freeze(process: subprocess.Popen[bytes]) -> None:

@@ -4,38 +4,50 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from pathlib import Path
+from contextlib import ExitStack, suppress
 from urllib.parse import urlsplit
 
+from tests.history.check import Rules
+from tests.history.record import Call, Outcome, Recorder, Verb
 from tests.server.process import ServerProcess
 from tests.servers import postgres
 from tests.waiting import PATIENCE
-from windlass import Client, Queue
-from windlass.store.jobs import Filter
+from windlass import Client
+from windlass.errors import InvalidValue, Refused, WindlassError
 
+# No worker runs what is posted here.
+RULES = Rules(all_end=False, recording=frozenset())
+CLIENT = "client"
 LINES = 8
-_PAGE = 1000
 _CREATED = 201
 _SOME = 100
 _AWAY = "503 with Retry-After"
 
 
 def post_while_killed(
-    url: str, folder: Path, posts: int, *, servers: int = 1, pause: tuple[float, float], spread: float = 0.0
-) -> tuple[list[str], int]:
-    """Send jobs of the type `add`, each with a key: their ids as answered, and how many servers were killed.
+    url: str,
+    recorder: Recorder,
+    posts: int,
+    *,
+    servers: int = 1,
+    pause: tuple[float, float],
+    spread: float = 0.0,
+    patience: float = PATIENCE,
+) -> int:
+    """Send jobs of the type `add`, each with a key, and record it: how many servers were killed.
 
-    `pause`: between two kills, at least and at most. `spread`: so long a line may wait before it sends.
+    `pause`: between two kills, at least and at most. `spread`: the longest wait of a line before it sends.
+    `patience`: for how long a client tries again.
     """
     with ExitStack() as closing:
-        houses = [ServerProcess(url, folder) for _ in range(servers)]
+        houses = [ServerProcess(url, recorder.path.parent) for _ in range(servers)]
         over = threading.Event()
         # By server: how many it has accepted, and how many when it was killed last.
         done: Counter[ServerProcess] = Counter()
@@ -47,59 +59,61 @@ def post_while_killed(
                 # One that is still starting has nothing to lose; and on a busy machine none would ever be up.
                 if done[house] > before.get(house, 0):
                     before[house] = done[house]
-                    house.kill()
+                    with recorder.fault(Verb.KILL, house.url):
+                        house.kill()
 
         killer = threading.Thread(target=kill_now_and_then)
         killer.start()
-        clients = [closing.enter_context(Client(each.url, patience=PATIENCE)) for each in houses]
+        clients = [closing.enter_context(Client(each.url, patience=patience)) for each in houses]
 
-        def send(number: int) -> str:
+        def send(number: int) -> None:
             over.wait(random.uniform(0, spread))
             place = number % len(clients)
-            accepted = clients[place].enqueue("add", {"a": number}, key=f"k{number}").id
-            done[houses[place]] += 1
-            return accepted
+            if post(recorder, clients[place], f"k{number}"):
+                done[houses[place]] += 1
 
         try:
             with ThreadPoolExecutor(LINES * servers) as lines:
-                accepted = list(lines.map(send, range(posts)))
+                list(lines.map(send, range(posts)))
         finally:
             over.set()
             killer.join()
             codes = [each.stop() for each in houses]
         assert set(codes) == {0}, codes
-        return accepted, sum(each.kills for each in houses)
+        return sum(each.kills for each in houses)
 
 
-def missing_or_twice(queue: Queue, accepted: Sequence[str]) -> list[str]:
-    """What is wrong with the store, in words: every accepted key must be there, and once."""
-    found = {}
-    twice, cursor = 0, None
-    while True:
-        page = queue.store.find(Filter(), limit=_PAGE, cursor=cursor)
-        for job in page.jobs:
-            twice += job.key in found
-            found[job.key] = job.id
-        if (cursor := page.next) is None:
-            break
-    wrong = [f"{twice} keys are there twice"] if twice else []
-    lost = set(accepted) - set(found.values())
-    return wrong + ([f"{len(lost)} accepted jobs are lost"] if lost else [])
+def post(recorder: Recorder, client: Client, key: str) -> bool:
+    """One call of a client, with all that it does by itself; whether it was accepted."""
+    with (
+        suppress(WindlassError),
+        recorder.call(Verb.ENQUEUE, keys=[key], refused=(InvalidValue, Refused), note=CLIENT) as call,
+    ):
+        call.ids = [client.enqueue("add", {"a": 1}, key=key).id]
+        return True
+    return False
+
+
+def availability(calls: Iterable[Call]) -> tuple[int, int]:
+    """How many calls of clients were answered, and how many there were."""
+    made = [call for call in calls if call.note == CLIENT]
+    return sum(call.answered for call in made), len(made)
 
 
 class Crowd:
     """Some who try again until they are answered, and some who ask once; all post until they are stopped."""
 
-    def __init__(self, url: str, *, patient: int = 6, impatient: int = 2) -> None:
+    def __init__(self, url: str, recorder: Recorder, *, patient: int = 6, impatient: int = 2) -> None:
         self._address = urlsplit(url).netloc
+        self._recorder = recorder
         self._over = threading.Event()
-        self.accepted: list[str] = []
+        self.accepted: Counter[str] = Counter()
         # What those who ask once were told.
         self.told: Counter[str] = Counter()
         self._client = Client(url, patience=PATIENCE)
         self._lines = ThreadPoolExecutor(patient + impatient)
         # The server is there.
-        self.accepted.append(self._client.enqueue("add", {"a": 0}, key="first").id)
+        self._insist("first")
         plan = [self._insist] * patient + [self._ask_once] * impatient
         self._running = [self._lines.submit(self._post, send, f"{line}") for line, send in enumerate(plan)]
 
@@ -110,24 +124,27 @@ class Crowd:
             send(f"{line}-{number}")
 
     def _insist(self, key: str) -> None:
-        self.accepted.append(self._client.enqueue("add", {"a": 1}, key=key).id)
+        self.accepted["patient"] += post(self._recorder, self._client, key)
 
     def _ask_once(self, key: str) -> None:
         body = f'{{"type": "add", "payload": {{"a": 1}}, "key": "{key}"}}'
         line = http.client.HTTPConnection(self._address, timeout=PATIENCE)
-        with contextlib.closing(line):
+        with self._recorder.call(Verb.ENQUEUE, keys=[key], refused=()) as call, contextlib.closing(line):
+            # What is not accepted may be there all the same: the answer of the store may have been lost.
+            call.outcome = Outcome.UNKNOWN
             line.request("POST", "/api/v1/jobs", body, {"Content-Type": "application/json"})
             answer = line.getresponse()
             text = answer.read().decode()
+            if answer.status == _CREATED:
+                call.outcome, call.ids = Outcome.ANSWERED, [json.loads(text)["id"]]
         after = answer.headers.get("Retry-After")
         self.told[f"{answer.status}" if after is None else f"{answer.status} with Retry-After"] += 1
-        if answer.status == _CREATED:
-            self.accepted.append(text.partition('"id":"')[2].partition('"')[0])
+        self.accepted["impatient"] += answer.status == _CREATED
 
     def answered(self, more: int = 1) -> float:
         """Wait until so many more are accepted; how long that took."""
-        begun, enough = time.monotonic(), len(self.accepted) + more
-        while len(self.accepted) < enough and time.monotonic() - begun < PATIENCE:
+        begun, enough = time.monotonic(), self.accepted.total() + more
+        while self.accepted.total() < enough and time.monotonic() - begun < PATIENCE:
             time.sleep(0.02)
         return time.monotonic() - begun
 
@@ -146,15 +163,18 @@ class Crowd:
         self._client.close()
 
 
-def post_while_away(server: postgres.Server, url: str, seconds: float) -> tuple[Crowd, float]:
+def post_while_away(
+    server: postgres.Server, url: str, recorder: Recorder, seconds: float
+) -> tuple[Crowd, float]:
     """A crowd posts to a URL while PostgreSQL is stopped; and how soon one was accepted afterwards."""
-    crowd = Crowd(url)
+    crowd = Crowd(url, recorder)
     try:
         crowd.answered(_SOME)
-        server.stop()
-        time.sleep(seconds)
-        crowd.refused()
-        server.start()
+        with recorder.fault(Verb.OUTAGE):
+            server.stop()
+            time.sleep(seconds)
+            crowd.refused()
+            server.start()
         again = crowd.answered()
         crowd.answered(_SOME)
     finally:

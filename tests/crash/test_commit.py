@@ -24,7 +24,7 @@ def test_both_or_neither(engine: str, rounds: int, options: tuple[str, ...], tmp
         words = [sys.executable, str(SCRIPT), "--rounds", str(rounds), "--database", url, *options]
         done = subprocess.run(words, capture_output=True, text=True, timeout=WHOLE_RUN, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{rounds} rounds" in done.stdout
+    assert f"{rounds} kills" in done.stdout
 
 
 def fresh(engine: str, folder: Path) -> AbstractContextManager[str]:

@@ -71,6 +71,8 @@ class Releases:
 
     def __init__(self, site: Site, folder: Path) -> None:
         self.site = site
+        # The releases are applications of their own, which record no history.
+        site.rules = None
         self._processes: list[subprocess.Popen[bytes]] = []
         for name, text in (("old", OLD), ("new", NEW), ("wide", WIDER)):
             (folder / name).mkdir()

@@ -16,7 +16,8 @@ import psutil
 import pytest
 
 from tests.crash.app import breed, hang, hold, hold_apart, poison, work, work_apart
-from tests.crash.processes import ROOT, Site
+from tests.crash.processes import ROOT, Site, on_both
+from tests.history.record import Verb
 from tests.servers import postgres
 from tests.servers.ports import free_port
 from tests.waiting import PATIENCE, gone, until
@@ -113,7 +114,8 @@ def test_f11_a_worker_that_is_killed_is_replaced_and_its_jobs_are_handed_back_at
     jobs = site.enqueue(*(hold.draft(site.gate) for _ in range(12)))
     until(lambda: all(site.starts(job_id) for job_id in jobs), "all jobs run")
     victim = site.starts(jobs[0])[0].pid
-    os.kill(victim, signal.SIGKILL)
+    with site.recorder.fault(Verb.KILL, supervisor.name):
+        os.kill(victim, signal.SIGKILL)
     lost = [job_id for job_id in jobs if site.starts(job_id)[0].pid == victim]
     until(lambda: all(len(site.starts(job_id)) == 2 for job_id in lost), "they run again")
     site.let_go()
@@ -192,7 +194,7 @@ def test_files_that_change_start_the_workers_anew(site: Site, tmp_path: Path) ->
     until(lambda: {worker.pid for worker in site.store.workers()} - {first}, "a new worker joins")
     [job_id] = site.enqueue(work.draft(0))
     until(lambda: _state(site, job_id) is JobState.COMPLETED, "it works")
-    # Half a line was saved: nothing is given up, the next change may mend it.
+    # Half a line was saved: nothing is given up, the next change may fix it.
     whole = watched.read_text()
     watched.write_text(whole + "def half(:\n")
     until(lambda: "supervisor.waits_for_change" in site.said(), "it cannot be loaded")
@@ -286,6 +288,7 @@ def _state(site: Site, job_id: str) -> JobState | None:
     return None if job is None else job.state
 
 
+@on_both
 def test_f43_a_worker_that_gets_two_seconds_loses_nothing(site: Site) -> None:
     victim = site.worker()
     jobs = site.enqueue(*(each.draft(site.gate) for each in (hold, hold_apart) for _ in range(3)))

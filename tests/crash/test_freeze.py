@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.crash.app import hold, work, work_async
-from tests.crash.processes import Site, freeze, thaw
+from tests.crash.processes import Site, freeze, on_both, thaw
 from tests.waiting import PATIENCE, until
 from windlass.job import JobState, Reason
 from windlass.upkeep.membership import DEAD_AFTER
@@ -19,6 +19,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 FROZEN_SECONDS = DEAD_AFTER + 2
 
 
+@on_both
 def test_f03_f39_a_frozen_worker_is_declared_dead_comes_too_late_and_works_again_under_a_new_name(
     site: Site,
 ) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TypeVar
 
+from tests.crash.app import hold
+from tests.crash.processes import Site
 from tests.waiting import PATIENCE, until
 from windlass import connect
 from windlass.clock import uuid7
@@ -69,6 +73,46 @@ class Yard:
     def close(self) -> None:
         self.go_on.set()
         self.queue.close()
+
+
+class Shift:
+    """Jobs in worker processes that all wait for one file."""
+
+    def __init__(self, site: Site, file: Path, count: int) -> None:
+        self._site = site
+        self._file = file
+        self.jobs = site.enqueue(*(hold.draft(str(file)) for _ in range(count)))
+
+    def end(self) -> None:
+        """Let the handlers end, those that begin later, too."""
+        self._file.touch()
+
+    def running_on(self, pids: Iterable[int]) -> set[str]:
+        """The jobs that run in these processes now."""
+        among = set(pids)
+        return {job for job, pid in self._noted("start") - self._noted("end") if pid in among}
+
+    def begun(self) -> bool:
+        """Whether every handler has begun."""
+        return {job for job, _ in self._noted("start")} == set(self.jobs)
+
+    def ended(self) -> bool:
+        """Whether every handler has run to its end; its result may not be stored yet."""
+        return {job for job, _ in self._noted("end")} == set(self.jobs)
+
+    def completed(self) -> bool:
+        """Whether every result is stored."""
+        return all(completed(self._site, job_id) for job_id in self.jobs)
+
+    def _noted(self, kind: str) -> set[tuple[str, int]]:
+        events = self._site.events()
+        return {(event.job, event.pid) for event in events if event.kind == kind and event.job in self.jobs}
+
+
+def completed(site: Site, job_id: str) -> bool:
+    """Whether a job's result is stored."""
+    job = site.store.get(job_id)
+    return job is not None and job.state is JobState.COMPLETED
 
 
 def impatient(url: str, patience: float) -> connect.Opened:

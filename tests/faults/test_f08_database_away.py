@@ -1,21 +1,26 @@
-"""F-08: the database is stopped, stands still, loses its sessions, or has none left to give."""
+"""F-08: the database is stopped, frozen, loses its sessions, has none left to give, or is locked."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 
 import psycopg
 import pytest
 
-from tests.faults.scene import BEAT, Yard, a_draft, impatient
+from tests.crash.app import work
+from tests.crash.processes import Site
+from tests.faults.scene import BEAT, Shift, Yard, a_draft, completed, impatient
 from tests.servers import postgres, standby
 from tests.servers.proxy import Proxy
 from tests.waiting import PATIENCE, until
 from windlass import connect
-from windlass.errors import StoreUnavailable
+from windlass.errors import StoreBusy, StoreUnavailable
 from windlass.job import JobState
 from windlass.store.jobs import Filter
 
@@ -76,7 +81,7 @@ def test_f08_a_frozen_server_costs_time_and_nothing_else(
     assert watcher.started == {}
 
 
-def test_f08_a_worker_stops_in_its_time_while_the_server_stands_still(
+def test_f08_a_worker_stops_in_its_time_while_the_server_is_frozen(
     server: postgres.Server, make_yard: Callable[[str], Yard]
 ) -> None:
     yard = make_yard(server.new_database())
@@ -169,19 +174,21 @@ def test_f08_a_server_without_a_free_session_is_waited_for(
     closing: ExitStack, make_yard: Callable[[str], Yard]
 ) -> None:
     standby.required(15)
-    with postgres.running(15, max_connections="12", superuser_reserved_connections="1") as server:
-        url = server.new_database()
-        opened = connect.open(url, patience=5.0)
-        closing.callback(opened.close)
-        with ExitStack() as held:
-            with pytest.raises(psycopg.OperationalError, match=r"too many|reserved"):  # noqa: PT012 - until full
-                while True:
-                    held.enter_context(psycopg.connect(url))
-            with pytest.raises(StoreUnavailable, match=r"too many|reserved") as failure:
-                opened.store.enqueue([a_draft()])
-            assert failure.value.retryable
-        until(lambda: opened.store.enqueue([a_draft()]), "there is room again")
-        assert opened.store.count(Filter(), limit=10) == 1
+    server = closing.enter_context(
+        postgres.running(15, max_connections="12", superuser_reserved_connections="1")
+    )
+    url = server.new_database()
+    opened = connect.open(url, patience=5.0)
+    closing.callback(opened.close)
+    with ExitStack() as held:
+        with pytest.raises(psycopg.OperationalError, match=r"too many|reserved"):  # noqa: PT012 - until full
+            while True:
+                held.enter_context(psycopg.connect(url))
+        with pytest.raises(StoreUnavailable, match=r"too many|reserved") as failure:
+            opened.store.enqueue([a_draft()])
+        assert failure.value.retryable
+    until(lambda: opened.store.enqueue([a_draft()]), "there is room again")
+    assert opened.store.count(Filter(), limit=10) == 1
 
 
 def test_f08_a_standby_accepts_nothing_says_so_and_is_waited_for(
@@ -219,3 +226,119 @@ def test_f08_a_standby_accepts_nothing_says_so_and_is_waited_for(
         until(lambda: yard.ran[1], "the worker goes on by itself")
     assert yard.ran == {0: 1, 1: 1}
     assert yard.store.check() == []
+
+
+# --- real workers -------------------------------------------------------------------------------
+
+
+def enqueue_impatiently(url: str) -> None:
+    with closing(impatient(url, 1.0)) as opened:
+        opened.store.enqueue([a_draft()])
+
+
+def begin(site: Site, file: Path) -> Shift:
+    """Jobs that run while the store goes away."""
+    shift = Shift(site, file, 4)
+    until(shift.begun, "the jobs begin")
+    return shift
+
+
+def end(shift: Shift) -> None:
+    """They run to their end before it is back."""
+    shift.end()
+    until(shift.ended, "the jobs run to their end")
+
+
+def assert_written(site: Site, shift: Shift) -> None:
+    """Their results are stored, each of the only run."""
+    until(shift.completed, "the results are written")
+    assert {len(site.starts(job_id)) for job_id in shift.jobs} == {1}
+
+
+def test_f08_worker_processes_outlive_a_server_that_stops_freezes_and_ends_their_sessions(
+    server: postgres.Server, tmp_path: Path, closing: ExitStack
+) -> None:
+    url = server.new_database()
+    site = closing.enter_context(Site(tmp_path, url))
+    supervisor = site.fleet(2, "--concurrency", "4")
+    pids = {worker.pid for worker in site.store.workers()}
+
+    def refused() -> None:
+        with pytest.raises(StoreUnavailable) as failure:
+            enqueue_impatiently(url)
+        assert failure.value.retryable
+
+    shift = begin(site, tmp_path / "stopped")
+    standby.stop_at_once(server)
+    refused()
+    end(shift)
+    until(lambda: "loop.tick_failed" in site.said(), "the workers notice")
+    server.start()
+    assert_written(site, shift)
+
+    shift = begin(site, tmp_path / "frozen")
+    standby.freeze(server)
+    try:
+        refused()
+        end(shift)
+    finally:
+        standby.thaw(server)
+    assert_written(site, shift)
+
+    shift = begin(site, tmp_path / "terminated")
+    others = f"datname = '{standby.name_of(url)}' and pid <> pg_backend_pid()"
+    for _ in range(3):
+        server.run(f"select pg_terminate_backend(pid) from pg_stat_activity where {others}")
+    end(shift)
+    assert_written(site, shift)
+
+    # Neither restarted nor renamed: the same processes go on.
+    [job_id] = site.enqueue(work.draft(0))
+    until(lambda: completed(site, job_id), "they work as before")
+    assert {worker.pid for worker in site.store.workers()} == pids
+    assert "worker.restarting" not in site.said()
+    supervisor.terminate()
+    assert supervisor.wait(PATIENCE) == 0
+
+
+OUTSIDER = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=120)
+connection.execute("begin exclusive")
+print("locked", flush=True)
+sys.stdin.read()
+connection.execute("rollback")
+"""
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Another program has the file for itself, for as long as a block lasts."""
+    words = [sys.executable, "-c", OUTSIDER, str(path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as outsider:
+        assert outsider.stdout is not None
+        assert outsider.stdout.readline() == "locked\n"
+        yield
+        outsider.communicate()
+
+
+def test_f08_a_worker_process_outlives_an_outsider_that_locks_its_file_for_longer_than_anyone_waits(
+    tmp_path: Path,
+) -> None:
+    with Site(tmp_path) as site:
+        worker = site.worker()
+        shift = begin(site, tmp_path / "locked")
+        with locked(tmp_path / "jobs.db"):
+            with pytest.raises(StoreBusy) as failure:
+                enqueue_impatiently(site.url)
+            assert failure.value.retryable
+            end(shift)
+            # Its own patience is at an end, too, which is thirty seconds.
+            until(lambda: "loop.tick_failed" in site.said(), "the worker notices")
+            assert not any(completed(site, job_id) for job_id in shift.jobs), "which can be read meanwhile"
+        assert_written(site, shift)
+        [job_id] = site.enqueue(work.draft(0))
+        until(lambda: completed(site, job_id), "it works as before")
+        assert [each.pid for each in site.store.workers() if each.state == "running"] == [worker.pid]
+        worker.terminate()
+        assert worker.wait(PATIENCE) == 0

@@ -57,7 +57,7 @@ def test_f14_one_flooding_type_is_refused_and_the_others_are_not(url: str) -> No
         assert refused == 15
 
 
-def test_f48_with_more_arrivals_than_capacity_critical_work_goes_first_and_producers_are_told(
+def test_f48_with_more_arrivals_than_capacity_critical_work_goes_first_and_producers_are_refused(
     url: str,
 ) -> None:
     with Queue(url) as queue:

@@ -21,6 +21,7 @@ def test_f19_workers_an_hour_ahead_and_behind_keep_to_the_databases_clock(
     tmp_path: Path, database: str, closing: ExitStack
 ) -> None:
     site = closing.enter_context(Site(tmp_path, postgres.shared(15).url(database)))
+    site.rules = None
     workers = [site.worker(sys.executable, SKEWED, str(shift), slots=4) for shift in (HOUR, -HOUR)]
     now = site.store.now()
     _assert_wrong(site.said(), now)

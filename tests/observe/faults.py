@@ -1,4 +1,4 @@
-"""What makes each alert fire, and what mends it? On a real store whose time is in the test's hand.
+"""What makes each alert fire, and what fixes it? On a real store whose time is in the test's hand.
 
 Nothing here writes an alert's own numbers, but for one: what each does is done by the store's verbs and the
 product's own parts, as a worker would call them. Those that take processes are in `test_real_faults.py`, too.
@@ -235,7 +235,7 @@ def _probe(*, ok: bool) -> Step:
     return probed
 
 
-# What makes each alert fire, and what mends it.
+# What makes each alert fire, and what fixes it.
 FAULTS: dict[str, tuple[Step, Step]] = {
     "WindlassStoreAway": (_away, lambda stage: stage.find_again()),
     "WindlassNobodyLooks": (_nobody_looks, look),

@@ -38,7 +38,7 @@ def fires_here(stage: Stage, alert: Alert) -> bool:
 
 @pytest.mark.parametrize("name", sorted(FAULTS))
 def test_an_alert_fires_with_its_fault_and_clears_when_it_is_mended(name: str, tmp_path: Path) -> None:
-    alert, (fault, mend) = BY_NAME[name], FAULTS[name]
+    alert, (fault, fix) = BY_NAME[name], FAULTS[name]
     with staged(tmp_path) as stage:
         judged = Judged(alert, stage.scrapes)
         stage.look()
@@ -50,14 +50,14 @@ def test_an_alert_fires_with_its_fault_and_clears_when_it_is_mended(name: str, t
             stage.look()
         assert judged.holds()
         assert fires_here(stage, alert) is (name not in PROBED)
-        mend(stage)
+        fix(stage)
         stage.look()
         assert not judged.holds()
         assert not fires_here(stage, alert)
     judged.compare(tmp_path)
 
 
-# A look would mend it, or is not possible.
+# A look would fix it, or is not possible.
 OWN_LOOK = {"WindlassNobodyLooks", "WindlassStoreAway"}
 
 

@@ -72,7 +72,7 @@ def test_a_long_cool_down_is_looked_at_by_the_hour(tmp_path: Path) -> None:
         assert stage.ops.autoscale().desired == 1
 
 
-def test_jobs_that_are_held_back_ask_for_nobody(tmp_path: Path) -> None:
+def test_jobs_that_are_held_back_ask_for_no_worker(tmp_path: Path) -> None:
     """More workers on a dependency that is down would only make it worse."""
     with staged(tmp_path) as stage:
         _a_load(stage)

@@ -24,7 +24,7 @@ def test_the_person_on_call_is_answered(house: House, api: httpx2.Client) -> Non
     assert {answer.status_code for answer in made} == {201}
     told = api.get("/jobs/k1/explain").json()
     assert (told["cause"], told["link"]) == ("no_worker", {"kind": "type", "name": "add"})
-    assert set(told) == {"sentence", "cause", "link", "since", "until", "blockers", "mend", "also"}
+    assert set(told) == {"sentence", "cause", "link", "since", "until", "blockers", "fix", "also"}
     assert api.get("/jobs/nobody/explain").status_code == 404
 
     house.ops.bury("k2")

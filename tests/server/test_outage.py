@@ -80,7 +80,7 @@ def timed(caller: httpx2.Client) -> tuple[float, httpx2.Response]:
     return time.monotonic() - began, answer
 
 
-def test_posts_that_come_together_are_all_told_soon_and_then_at_once(place: Place) -> None:
+def test_posts_that_come_together_are_all_answered_soon_and_then_at_once(place: Place) -> None:
     with shop(place.url) as queue, serving(queue, patience=2.0) as house:
         callers = [house.caller() for _ in range(20)]
         assert callers[0].post("/jobs", json=JOB).status_code == 201

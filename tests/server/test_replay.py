@@ -53,14 +53,14 @@ def test_f24_a_sensitive_job_is_run_again_only_by_who_confirms_it(bank: Bank) ->
     assert api.get(f"/jobs/{job_id}").json()["state"] == "dead"
 
     bank.broken = False
-    done = api.post(f"/jobs/{job_id}/replay", json={"confirm": True, "why": "the printer is mended"})
+    done = api.post(f"/jobs/{job_id}/replay", json={"confirm": True, "why": "the printer is fixed"})
     assert done.json()["state"] == "pending"
     with bank.house.queue.worker():
         job = api.get(f"/jobs/{job_id}?wait=60s").json()
     # The same job under the same key, the money moved once, and it is known who sent it back and why.
     assert (job["state"], job["key"], job["replay_count"]) == ("completed", "order-1", 1)
     assert bank.ledger == ["order-1: 5"]
-    assert (job["changes"][-1]["verb"], job["changes"][-1]["why"]) == ("replay", "the printer is mended")
+    assert (job["changes"][-1]["verb"], job["changes"][-1]["why"]) == ("replay", "the printer is fixed")
 
 
 def test_a_filter_confirms_for_all_that_it_chooses(bank: Bank) -> None:

@@ -84,7 +84,7 @@ def test_doctor_answers_with_its_exit_code(windlass: Terminal) -> None:
         connection.execute("delete from windlass_schema where number > 1")
     old = windlass("doctor", "--json")
     assert (old.code, old.json["diagnoses"][-1]["name"]) == (1, "schema")
-    assert old.json["diagnoses"][-1]["mend"] == "windlass db migrate"
+    assert old.json["diagnoses"][-1]["fix"] == "windlass db migrate"
     served = windlass("doctor", "--db", "http://127.0.0.1:1")
     assert (served.code, served.err.count("\n")) == (1, 1)
 
@@ -134,7 +134,7 @@ def test_a_payload_that_does_not_fit_is_kept_for_another_try(
     [kept] = windlass.folder.glob("windlass-*.json")
     assert f"--file {kept}" in refused.err
     assert kept.stat().st_mode & 0o077 == 0
-    kept.write_text('{"command": "echo mended"}')
+    kept.write_text('{"command": "echo fixed"}')
     windlass.ok("dlq", "edit", "a", "--yes", "--file", str(kept))
     job = windlass.ok("show", "a", "--json").json
-    assert (job["state"], job["payload"]) == ("pending", {"command": "echo mended"})
+    assert (job["state"], job["payload"]) == ("pending", {"command": "echo fixed"})

@@ -1,4 +1,4 @@
-"""What does the person on call see: a screen that fits, events in order, diagnoses with what mends them?"""
+"""What does the person on call see: a screen that fits, events in order, diagnoses with what fixes them?"""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_what_is_wrong_comes_with_what_mends_it(ops: Ops, store: Store, clock: M
     ops.pause(MAIL)
     store.set_setting("timeout", "soon")
     found = bad(well(seen_by(ops, clock)))
-    assert {name: each.mend for name, each in found.items()} == {
+    assert {name: each.fix for name, each in found.items()} == {
         "settings": "windlass config set timeout --reset",
         "workers": "windlass worker start APP",
         "leases": "windlass worker start APP",
@@ -330,6 +330,6 @@ def test_diagnoses_of_the_database(ops: Ops, clock: ManualClock) -> None:
     assert set(told_of) == {
         *("schema", "clock", "disk", "wal", "database", "vacuum", "connections", "transactions"),
     }
-    assert told_of["transactions"].mend == "select pg_terminate_backend(7)"
-    assert told_of["schema"].mend == "windlass db migrate"
+    assert told_of["transactions"].fix == "select pg_terminate_backend(7)"
+    assert told_of["schema"].fix == "windlass db migrate"
     assert told_of["clock"].sentence == "the store's clock and this machine's are 30.0 s apart"

@@ -141,7 +141,7 @@ def test_an_open_breaker_over_a_bug_in_the_handler_is_no_outage() -> None:
         "Jobs of mail keep failing (TypeError: unsupported operand: connection timed out); "
         "its circuit breaker is open: 5 jobs wait"
     )
-    assert told.findings[0].mend == "windlass dlq list --type mail"
+    assert told.findings[0].fix == "windlass dlq list --type mail"
     # Nobody knows why: that is no outage either.
     assert grave(judge(kind(due=5, breaker=breaker))) == [Cause.POISON]
 
@@ -192,9 +192,9 @@ def test_the_command_of_a_finding_never_lists_nothing() -> None:
     dead = [failed(REFUSED, state=JobState.DEAD) for _ in range(4)]
     retrying = [failed(WRONG) for _ in range(4)]
     [outage_over_dead, _] = judge(kind(dead=4), mail=Failures(dead=dead)).findings
-    assert outage_over_dead.mend == "windlass dlq list --type mail"
+    assert outage_over_dead.fix == "windlass dlq list --type mail"
     [bug_that_retries] = judge(kind(retrying=4), mail=Failures(retrying=retrying)).findings
-    assert bug_that_retries.mend == "windlass list --state retrying --type mail"
+    assert bug_that_retries.fix == "windlass list --state retrying --type mail"
 
 
 def test_bad_luck_and_old_deaths_are_no_trouble() -> None:
@@ -206,14 +206,14 @@ def test_bad_luck_and_old_deaths_are_no_trouble() -> None:
 
 def test_dead_letters_of_all_types_are_one_finding() -> None:
     [alone] = judge(kind(dead=2)).findings
-    assert (alone.sentence, alone.type, alone.mend) == (
+    assert (alone.sentence, alone.type, alone.fix) == (
         "2 dead letters of mail",
         "mail",
         "windlass dlq list --type mail",
     )
     [found] = judge(*(kind(f"t{number}", dead=number) for number in range(6))).findings
     assert found.sentence == "15 dead letters: 5 of t5, 4 of t4, 3 of t3, 2 more types"
-    assert (found.type, found.mend) == (None, "windlass dlq list --group")
+    assert (found.type, found.fix) == (None, "windlass dlq list --group")
 
 
 def test_a_finding_says_for_how_long_it_lasts_and_what_to_type() -> None:
@@ -246,7 +246,7 @@ def test_a_worker_that_died_is_told_of_though_the_queue_is_empty() -> None:
     told = judge(kind(workers=0), fleet=msgspec.structs.replace(NOBODY, missing=1))
     assert grave(told) == [Cause.MISSING]
     assert told.sentence == "1 worker died and no other has started in its place"
-    assert told.findings[0].mend == "windlass worker start APP"
+    assert told.findings[0].fix == "windlass worker start APP"
     assert judge(kind(), fleet=msgspec.structs.replace(FLEET, missing=2)).state == "notice"
 
 

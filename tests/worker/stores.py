@@ -28,7 +28,8 @@ def on_both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 def sql(url: str, text: str) -> list[tuple[Any, ...]]:
     """A statement on a connection of its own, as an application would make one."""
     if url.startswith("sqlite"):
-        with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+        path = url.removeprefix("sqlite:///")
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
             return connection.execute(text).fetchall()
     with psycopg.connect(url, autocommit=True) as session:
         cursor = session.execute(text.encode())

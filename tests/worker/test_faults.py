@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import socket
-import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.servers.ports import free_port
 from tests.waiting import PATIENCE, until
 from tests.worker.scene import Still, claim_ahead
-from windlass import Context, connect
+from windlass import Context
 from windlass.job import JobState, Reason
 from windlass.policy import Retry
 from windlass.queue import Queue
-from windlass.store.engine import Want
 from windlass.store.jobs import Edit
 
 
@@ -74,7 +70,7 @@ def test_f06c_a_dependency_that_never_answers_is_a_timeout_and_is_tried_again(qu
     assert timedelta(seconds=3500) < job.run_at - job.updated_at < timedelta(seconds=3700)
 
 
-def test_f06b_a_dependency_that_is_down_costs_its_own_type_attempts_with_backoff_and_nobody_else_anything(
+def test_f06b_a_dependency_that_is_down_costs_attempts_with_backoff_of_its_own_type_only(
     queue: Queue,
 ) -> None:
     """What the worker does for it; that a breaker stops the attempts is the store's, and tested there."""
@@ -105,59 +101,15 @@ def test_f06b_a_dependency_that_is_down_costs_its_own_type_attempts_with_backoff
         assert second.error is None
 
 
-def _race(url: str, start: Any, got: Any, name: str) -> None:
-    opened = connect.open(url)
-    start.wait(PATIENCE)
-    taken = []
-    while leases := opened.store.claim(
-        Want(worker=name, types={"t": 1}, limit=3, lease=timedelta(seconds=60))
-    ).leases:
-        taken += [lease.id for lease in leases]
-    got.put(taken)
-    opened.close()
-
-
-def test_f25_workers_that_race_for_the_same_jobs_each_get_others(path: Path) -> None:
-    queue = Queue(f"sqlite:///{path}")
-
-    @queue.job(name="t")
-    def handler() -> None: ...
-
-    jobs = [handle.id for handle in queue.enqueue_many(handler.draft() for _ in range(60))]
-    queue.close()
-    spawn = multiprocessing.get_context("spawn")
-    start, got = spawn.Barrier(5), spawn.Queue()
-    racers = [
-        spawn.Process(target=_race, args=(f"sqlite:///{path}", start, got, f"w{number}"))
-        for number in range(5)
-    ]
-    for racer in racers:
-        racer.start()
-    taken = [job_id for _ in racers for job_id in got.get(timeout=PATIENCE)]
-    for racer in racers:
-        racer.join(PATIENCE)
-    assert sorted(taken) == sorted(jobs)
-
-
-def test_f27_an_outsider_that_holds_the_lock_only_makes_everybody_wait(queue: Queue, path: Path) -> None:
-    @queue.job
-    def noop() -> None: ...
-
-    with queue.worker():
-        noop.enqueue().wait(PATIENCE)
-        outsider = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        outsider.execute("begin immediate")
-        threading.Timer(3, lambda: outsider.execute("rollback")).start()
-        handles = [noop.enqueue() for _ in range(5)]
-        assert {handle.wait(PATIENCE).state for handle in handles} == {JobState.COMPLETED}
-        outsider.close()
-
-
 class Unprintable(Exception):
     """An exception that cannot even say what it is."""
 
     def __str__(self) -> str:
         raise RuntimeError("no words")
+
+
+class Unpicklable(Exception):
+    """An exception that holds what no other process can be given."""
 
 
 class Huge(BaseException):
@@ -173,6 +125,7 @@ class Huge(BaseException):
         Huge("x" * 2**20),
         Unprintable(),
         ValueError("a\0b"),
+        Unpicklable(threading.Lock()),
     ],
 )
 def test_f30_whatever_a_handler_raises_the_worker_goes_on(queue: Queue, error: BaseException) -> None:

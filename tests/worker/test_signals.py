@@ -99,7 +99,7 @@ def test_jobs_past_their_time_that_no_claim_can_find_are_seen_though_nothing_sta
     still.finish()
 
 
-def test_depth_is_told_apart_into_due_scheduled_retrying_and_waiting(still: Still, ops: Ops) -> None:
+def test_depth_is_split_into_due_scheduled_retrying_and_waiting(still: Still, ops: Ops) -> None:
     still.build()
     still.put(2, priority=7)
     still.put(1, delay=timedelta(hours=1))
@@ -219,7 +219,7 @@ def test_completed_but_wrong_is_seen_in_status(still: Still, ops: Ops) -> None:
     warning = "1 of 1 verified jobs of mail completed without doing what they should"
     assert any(each.startswith(warning) for each in ops.status().warnings)
     [finding] = told(ops, grave=True)
-    assert (finding.cause, finding.mend) == (Cause.MISMATCH, f"windlass show {job.id}")
+    assert (finding.cause, finding.fix) == (Cause.MISMATCH, f"windlass show {job.id}")
     # It stays in sight for a day, but hides nothing that is worse now.
     still.clock.advance(timedelta(hours=1))
     assert Cause.MISMATCH in {each.cause for each in told(ops, grave=False)}
@@ -305,7 +305,7 @@ def test_the_doctor_finds_a_starved_priority_and_what_gives_it_a_share(still: St
     still.clock.advance(30)
     alive(still)
     found = doctored(still, ops)["priorities"]
-    assert (found.level, found.mend) == (Level.BAD, "windlass config set low_share 0.1")
+    assert (found.level, found.fix) == (Level.BAD, "windlass config set low_share 0.1")
     assert found.sentence == "Priority 0 starves behind later jobs of higher priority: 4 due, for 5m"
 
 
@@ -320,7 +320,7 @@ def test_the_doctor_finds_a_type_that_is_served_and_not_taken(still: Still, ops:
     still.store.pause("wait", by="ann", why="")
     # Of a pause it tells as of a pause.
     told = doctored(still, ops)
-    assert ("untaken" in told, told["pauses"].mend) == (False, "windlass resume wait")
+    assert ("untaken" in told, told["pauses"].fix) == (False, "windlass resume wait")
 
 
 def test_the_doctor_finds_upkeep_that_has_stopped(still: Still, ops: Ops) -> None:
@@ -350,9 +350,9 @@ def test_the_doctor_finds_completed_but_wrong_for_a_day_and_checks_that_nobody_m
     still.clock.advance(60 + 16 * 60)
     alive(still)
     late = doctored(still, ops)["verification"]
-    assert (late.level, late.mend) == (Level.WARNING, "windlass worker start APP --types mail")
+    assert (late.level, late.fix) == (Level.WARNING, "windlass worker start APP --types mail")
     still.parts.verifier.tick()
     wrong = doctored(still, ops)["verification"]
-    assert (wrong.level, wrong.mend) == (Level.BAD, f"windlass show {job.id}")
+    assert (wrong.level, wrong.fix) == (Level.BAD, f"windlass show {job.id}")
     still.clock.advance(timedelta(days=1, seconds=1))
     assert "verification" not in doctored(still, ops)

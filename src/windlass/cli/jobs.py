@@ -98,8 +98,8 @@ def explain(name: str, tenant: str | None) -> None:
     """
     found = session().ops().explain(name, tenant=tenant)
     also = [f"also: {as_typed(one_line(sentence))}" for sentence in found.also]
-    mend = [] if found.mend is None else [f"to change that: {as_typed(found.mend)}"]
-    answer(found, [as_typed(one_line(found.sentence)), *also, *mend])
+    fix = [] if found.fix is None else [f"to change that: {as_typed(found.fix)}"]
+    answer(found, [as_typed(one_line(found.sentence)), *also, *fix])
 
 
 @command("""

@@ -379,8 +379,8 @@ def _diagnoses(here: Session, found: list[Diagnosis], *, quiet: bool) -> Iterato
             continue
         mark, colour = _MARKS[each.level]
         yield f"{paint(f'{mark:<4}', colour)}{each.name:<14}{as_typed(one_line(each.sentence))}"
-        if each.mend is not None:
-            yield f"{'':<18}to fix it: {as_typed(each.mend)}"
+        if each.fix is not None:
+            yield f"{'':<18}to fix it: {as_typed(each.fix)}"
     bad = sum(each.level is Level.BAD for each in found)
     warnings = sum(each.level is Level.WARNING for each in found)
     also = f" {count(warnings, 'warning')}" if warnings else ""

@@ -34,12 +34,12 @@ class Level(StrEnum):
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """One thing that was looked at, and what mends it if it is not well."""
+    """One thing that was looked at, and what fixes it if it is not well."""
 
     name: str
     level: Level
     sentence: str
-    mend: str | None = None
+    fix: str | None = None
 
 
 class Checkup(msgspec.Struct, frozen=True, kw_only=True):
@@ -238,8 +238,8 @@ def _upkeep(found: Checkup) -> Iterator[Diagnosis]:
     late = [each for each in found.signals.findings if each.cause is Cause.STOPPED]
     for each in late:
         text = f"{lasting(each, found.signals.now)}: a thread of the workers stands still"
-        mend = "windlass worker drain ID, one after the other, and start them anew"
-        yield Diagnosis("upkeep", Level.BAD, text, mend)
+        fix = "windlass worker drain ID, one after the other, and start them anew"
+        yield Diagnosis("upkeep", Level.BAD, text, fix)
     if not late and any(each.alive for each in found.workers):
         names = ", ".join(each.name for each in found.signals.ticks)
         yield Diagnosis("upkeep", Level.OK, f"{names}: each succeeds as often as it should")
@@ -247,18 +247,18 @@ def _upkeep(found: Checkup) -> Iterator[Diagnosis]:
 
 def _leases(found: Checkup) -> Iterator[Diagnosis]:
     if any(each.alive for each in found.workers):
-        level, mend = Level.WARNING, None
+        level, fix = Level.WARNING, None
         soon = "a running worker takes back what is held within seconds"
     else:
-        level, mend = Level.BAD, start_worker(each.name for each in found.seen.types)
+        level, fix = Level.BAD, start_worker(each.name for each in found.seen.types)
         soon = "no worker is there to take it back"
     stuck = found.seen.counts[View.STUCK]
     if stuck:
         words = f"{_count(stuck, 'lease')} past {'its' if stuck == 1 else 'their'} end: {soon}"
-        yield Diagnosis("leases", level, words, mend)
+        yield Diagnosis("leases", level, words, fix)
     if found.orphans:
         words = f"{_count(found.orphans, 'job')} held by workers that are gone: {soon}"
-        yield Diagnosis("orphans", level, words, mend)
+        yield Diagnosis("orphans", level, words, fix)
     if not stuck and not found.orphans:
         text = "none has run out, and none is held by a worker that is gone"
         yield Diagnosis("leases", Level.OK, text)
@@ -269,8 +269,8 @@ def _listening(found: Checkup) -> Iterator[Diagnosis]:
     if deaf:
         who = ", ".join(sorted({each.host for each in deaf}))
         text = f"{_count(len(deaf), 'worker')} not notified of new jobs ({who}), which start within a second"
-        mend = "say windlass_pooler=on in the database URL, if there is a transaction pooler"
-        yield Diagnosis("listener", Level.WARNING, text, mend)
+        fix = "say windlass_pooler=on in the database URL, if there is a transaction pooler"
+        yield Diagnosis("listener", Level.WARNING, text, fix)
     elif found.database.listeners is not None:
         text = f"{_count(found.database.listeners, 'session')} listening, nobody is deaf"
         yield Diagnosis("listener", Level.OK, text)
@@ -304,8 +304,8 @@ def _findings(found: Checkup) -> Iterator[Diagnosis]:
     for cause, source, name, level in _FOUND:
         for each in findings[source]:
             if each.cause is cause:
-                mend = "start workers of the newer release" if cause is Cause.VERSION else each.mend
-                yield Diagnosis(name, level, lasting(each, found.signals.now), mend)
+                fix = "start workers of the newer release" if cause is Cause.VERSION else each.fix
+                yield Diagnosis(name, level, lasting(each, found.signals.now), fix)
         if cause is Cause.OPERATION:
             yield from _untaken(found)
 

@@ -67,8 +67,8 @@ class Explanation(msgspec.Struct, frozen=True):
     until: datetime | None = None
     # Jobs that it waits for.
     blockers: tuple[str, ...] = ()
-    # What to type, if anything mends it.
-    mend: str | None = None
+    # What to type, if anything fixes it.
+    fix: str | None = None
     also: tuple[str, ...] = ()
 
 
@@ -128,7 +128,7 @@ def _waiting(facts: Facts) -> Explanation:
         Link("job", first.id),
         since=facts.job.enqueued_at,
         blockers=tuple(each.id for each in parents),
-        mend=f"windlass replay {first.id}" if stood else None,
+        fix=f"windlass replay {first.id}" if stood else None,
     )
 
 
@@ -140,15 +140,15 @@ def _later(facts: Facts, *, retrying: bool) -> Explanation:
         failed = f"after {told_error(job.error)}" if job.error else "after it was put off"
         words = f"attempt {job.attempts + 1} of {job.max_attempts} comes at {when}, {failed}"
         cause, since = Cause.RETRY, job.updated_at
-    mend = f"windlass reschedule {job.id} --now"
-    return Explanation(words, cause, Link("job", job.id), since, job.run_at, mend=mend)
+    fix = f"windlass reschedule {job.id} --now"
+    return Explanation(words, cause, Link("job", job.id), since, job.run_at, fix=fix)
 
 
 def _paused(pause: Pause) -> Explanation:
     why = f" ({pause.why})" if pause.why else ""
     words = f"{pause.type} is paused by {pause.by} since {clock(pause.at)}{why}"
-    mend = f"windlass resume {pause.type}"
-    return Explanation(words, Cause.PAUSED, Link("type", pause.type), pause.at, mend=mend)
+    fix = f"windlass resume {pause.type}"
+    return Explanation(words, Cause.PAUSED, Link("type", pause.type), pause.at, fix=fix)
 
 
 def _broken(facts: Facts, breaker: Breaker) -> Explanation:
@@ -167,9 +167,9 @@ def _broken(facts: Facts, breaker: Breaker) -> Explanation:
         # Further ahead is what was set before, or the time of a clock that was set back.
         until = min(until, facts.now + facts.probe) if facts.probe else until
         words += f"; the next probe may start {at(until, facts.now)}"
-    mend = f"windlass breaker {facts.job.type} {'auto' if breaker.by_hand else 'close'}"
+    fix = f"windlass breaker {facts.job.type} {'auto' if breaker.by_hand else 'close'}"
     link = Link("breaker", breaker.name)
-    return Explanation(words, Cause.BREAKER, link, breaker.at, until, blockers, mend)
+    return Explanation(words, Cause.BREAKER, link, breaker.at, until, blockers, fix)
 
 
 # How a shell job that no worker takes is told of.
@@ -188,7 +188,7 @@ def _no_worker(facts: Facts) -> Explanation:
         seen, link = f"the last one, {last.id}, {how}", Link("worker", last.id)
     words = f"no running worker serves {job.type}; {seen}"
     words += f": {START_SHELL}" if job.type == SHELL else ""
-    return Explanation(words, Cause.NO_WORKER, link, since, mend=serve_type(job.type))
+    return Explanation(words, Cause.NO_WORKER, link, since, fix=serve_type(job.type))
 
 
 def _too_new(facts: Facts, serving: Sequence[WorkerHealth]) -> Explanation:
@@ -198,12 +198,12 @@ def _too_new(facts: Facts, serving: Sequence[WorkerHealth]) -> Explanation:
         f"its payload is of version {job.schema_version}, and the running workers of {job.type} know "
         f"versions up to {newest.knows(job.type)}: it waits for a worker with newer code"
     )
-    mend = None
+    fix = None
     if job.type == SHELL:
         alone = "the running workers take commands of this machine alone"
         words = f"it came over HTTP, and {alone}: {START_SHELL}"
-        mend = serve_type(job.type)
-    return Explanation(words, Cause.VERSION, Link("worker", newest.id), job.enqueued_at, mend=mend)
+        fix = serve_type(job.type)
+    return Explanation(words, Cause.VERSION, Link("worker", newest.id), job.enqueued_at, fix=fix)
 
 
 def _unread(facts: Facts, unread: Unread) -> Explanation:
@@ -219,8 +219,8 @@ def _unread(facts: Facts, unread: Unread) -> Explanation:
         f"(windlass edit {job.id} --payload JSON), or bury it"
     )
     until = None if job.run_at >= WAITING_AT else job.run_at
-    mend = f"windlass bury {job.id}"
-    return Explanation(words, Cause.UNREADABLE, Link("type", job.type), unread.since, until, mend=mend)
+    fix = f"windlass bury {job.id}"
+    return Explanation(words, Cause.UNREADABLE, Link("type", job.type), unread.since, until, fix=fix)
 
 
 def _limits(facts: Facts) -> Iterator[Explanation]:
@@ -229,20 +229,20 @@ def _limits(facts: Facts) -> Iterator[Explanation]:
         most = held.limit.concurrency
         if most is not None and held.running >= most:
             words = f"{named} may have {count(most, 'job')} running at once, and {_held_by(held)}"
-            mend = f"{command} --concurrency none"
-            yield Explanation(words, Cause.LIMIT, link, blockers=held.jobs, mend=mend)
+            fix = f"{command} --concurrency none"
+            yield Explanation(words, Cause.LIMIT, link, blockers=held.jobs, fix=fix)
         if held.token_at is not None:
             comes = f"the next token comes {at(held.token_at, facts.now)}"
             words = f"{named} may start {held.limit.rate}, and {comes}"
-            yield Explanation(words, Cause.RATE, link, until=held.token_at, mend=f"{command} --rate none")
+            yield Explanation(words, Cause.RATE, link, until=held.token_at, fix=f"{command} --rate none")
     tenant = facts.tenant
     most = None if tenant is None else tenant.limit.per_tenant
     if tenant is not None and most is not None and tenant.running >= most:
         running = f"{count(tenant.running, 'job')} of {facts.job.type}"
         words = f"{running} may run at once for {_tenant(facts.job)}, and {_held_by(tenant)}"
-        mend = f"{_LIMIT} {tenant.name} --tenant-concurrency none"
+        fix = f"{_LIMIT} {tenant.name} --tenant-concurrency none"
         link = Link("limit", tenant.name)
-        yield Explanation(words, Cause.TENANT_LIMIT, link, blockers=tenant.jobs, mend=mend)
+        yield Explanation(words, Cause.TENANT_LIMIT, link, blockers=tenant.jobs, fix=fix)
 
 
 def _tenant(job: Job) -> str:
@@ -272,7 +272,7 @@ def _in_line(facts: Facts, able: Sequence[WorkerHealth], *, blocked: bool) -> It
     if not ahead.count:
         full = "the only slot is" if slots == 1 else f"all {slots} slots of {count(len(able), 'worker')} are"
         words, link = f"{waited} and next in line: {full} busy", Link("worker", able[0].info.id)
-        yield Explanation(words, Cause.BUSY, link, job.run_at, mend=serve_type(job.type))
+        yield Explanation(words, Cause.BUSY, link, job.run_at, fix=serve_type(job.type))
         return
     until, when = (None, "") if blocked else _expected(facts)
     if ahead.others and not (ahead.higher or ahead.earlier or ahead.rivals):
@@ -334,8 +334,8 @@ def _dead(facts: Facts) -> Explanation:
     words = f"dead since {clock(died)} after {tries}, because of {told_error(job.error)}"
     holder = facts.unique_holder
     if holder is None or holder == job.id:
-        mend = f"windlass replay {job.id}"
-        return Explanation(words, Cause.DEAD, Link("job", job.id), died, mend=mend)
+        fix = f"windlass replay {job.id}"
+        return Explanation(words, Cause.DEAD, Link("job", job.id), died, fix=fix)
     words += f"; it cannot be replayed while job {holder} holds the unique name {facts.unique!r}"
     return Explanation(words, Cause.DEAD, Link("job", holder), died, blockers=(holder,))
 

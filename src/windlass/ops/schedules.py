@@ -260,7 +260,7 @@ def schedule_findings(seen: Overview, found: Sequence[ScheduleStatus]) -> list[F
     elif len(wrong) > _MOST_TOLD:
         more = f"Something is wrong with {count(len(wrong) - _MOST_TOLD, 'more schedule')}"
         found_wrong.append((more, "windlass schedule list"))
-    return [finding(Cause.SCHEDULE, sentence, mend, grave=False) for sentence, mend in found_wrong]
+    return [finding(Cause.SCHEDULE, sentence, fix, grave=False) for sentence, fix in found_wrong]
 
 
 def _fitting(info: TypeInfo, payload: Mapping[str, Any]) -> tuple[bytes, int]:

@@ -258,8 +258,8 @@ def _unreadable(unread: Iterable[Unread], fleet: Iterable[WorkerHealth]) -> Iter
             "another release of the application made: deploy a release that can, edit each (windlass edit) "
             f"or bury them (windlass bury --type {job_type} --state unreadable)"
         )
-        mend = f"windlass list --type {job_type} --state unreadable"
-        yield finding(Cause.UNREADABLE, sentence, mend, min(each.since for each in found), of=job_type)
+        fix = f"windlass list --type {job_type} --state unreadable"
+        yield finding(Cause.UNREADABLE, sentence, fix, min(each.since for each in found), of=job_type)
 
 
 def _starved(bands: Iterable[Band], now: datetime) -> Iterator[Finding]:
@@ -267,9 +267,9 @@ def _starved(bands: Iterable[Band], now: datetime) -> Iterator[Finding]:
     for band in bands:
         if band.starved:
             behind = f"Priority {band.priority} starves behind later jobs of higher priority"
-            sentence, mend = f"{behind}: {band.due:,} due", "windlass config set low_share 0.1"
+            sentence, fix = f"{behind}: {band.due:,} due", "windlass config set low_share 0.1"
             # Whose jobs these are is found to have too few workers; this says what else would help.
-            yield finding(Cause.STARVED, sentence, mend, now - band.oldest, grave=False)
+            yield finding(Cause.STARVED, sentence, fix, now - band.oldest, grave=False)
 
 
 def _of_checks(checked: Iterable[Checked], now: datetime) -> Iterator[Finding]:
@@ -279,14 +279,14 @@ def _of_checks(checked: Iterable[Checked], now: datetime) -> Iterator[Finding]:
         if last is not None and now - last <= REMEMBERED:
             verified = f"{each.mismatched:,} of {each.matched + each.mismatched:,} verified jobs"
             sentence = f"{verified} of {each.type} completed without doing what they should"
-            mend = f"windlass show {each.last_mismatch_job}" if each.last_mismatch_job else None
+            fix = f"windlass show {each.last_mismatch_job}" if each.last_mismatch_job else None
             # As with deaths: what is over should not hide what is not.
-            yield finding(Cause.MISMATCH, sentence, mend, of=each.type, grave=now - last <= LATELY)
+            yield finding(Cause.MISMATCH, sentence, fix, of=each.type, grave=now - last <= LATELY)
         if each.overdue is not None and each.overdue > CHECKED_WITHIN:
             waiting = f"Completed jobs of {each.type} wait to be verified ({each.waiting:,})"
             sentence = f"{waiting}: no worker with that check is running"
-            since, mend = now - each.overdue, serve_type(each.type)
-            yield finding(Cause.UNVERIFIED, sentence, mend, since, of=each.type, grave=False)
+            since, fix = now - each.overdue, serve_type(each.type)
+            yield finding(Cause.UNVERIFIED, sentence, fix, since, of=each.type, grave=False)
 
 
 def _poison(standing: Iterable[Standing], now: datetime) -> Iterator[Finding]:
@@ -300,8 +300,8 @@ def _poison(standing: Iterable[Standing], now: datetime) -> Iterator[Finding]:
         died = f"{count(number, 'job')} of {name} {'has' if number == 1 else 'have'} died again"
         sentence = f"{died} after {POISON_REPLAYS} or more replays: fix the handler or the payload first"
         since = now - max(each.oldest or timedelta(0) for each in found)
-        mend = f"windlass dlq list --type {name}"
-        yield finding(Cause.REPLAYED, sentence, mend, since, of=name, grave=False)
+        fix = f"windlass dlq list --type {name}"
+        yield finding(Cause.REPLAYED, sentence, fix, since, of=name, grave=False)
 
 
 def _late_ticks(ticks: Iterable[Tick]) -> Iterator[Finding]:

@@ -65,20 +65,20 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime | None = None
     # The type that it is about.
     type: str | None = None
-    mend: str | None = None
+    fix: str | None = None
 
 
 def finding(
     cause: Cause,
     sentence: str,
-    mend: str | None = None,
+    fix: str | None = None,
     since: datetime | None = None,
     *,
     of: str | None = None,
     grave: bool = True,
 ) -> Finding:
     """A finding, about a type if one is named."""
-    return Finding(cause=cause, grave=grave, sentence=sentence, since=since, type=of, mend=mend)
+    return Finding(cause=cause, grave=grave, sentence=sentence, since=since, type=of, fix=fix)
 
 
 def lasting(found: Finding, now: datetime) -> str:
@@ -88,7 +88,7 @@ def lasting(found: Finding, now: datetime) -> str:
 
 def in_a_line(found: Finding, now: datetime) -> str:
     """The same, and what to type."""
-    return lasting(found, now) if found.mend is None else f"{lasting(found, now)}: {found.mend}"
+    return lasting(found, now) if found.fix is None else f"{lasting(found, now)}: {found.fix}"
 
 
 # A due job that waits longer than this is worth a word.
@@ -231,9 +231,9 @@ def _fleet_findings(now: datetime, types: Sequence[TypeStatus], fleet: FleetSumm
     if fleet.missing:
         where = "its place" if fleet.missing == 1 else "their places"
         sentence = f"{_count(fleet.missing, 'worker')} died and no other has started in {where}"
-        mend = health if fleet.alive else start_worker(each.name for each in types)
+        fix = health if fleet.alive else start_worker(each.name for each in types)
         # Grave: nobody is left to run the next job.
-        yield finding(Cause.MISSING, sentence, mend, grave=not fleet.alive)
+        yield finding(Cause.MISSING, sentence, fix, grave=not fleet.alive)
     if deaf := fleet.deaf:
         sentence = (
             f"{_count(len(deaf), 'worker')} not notified of new jobs "
@@ -250,8 +250,8 @@ def _type_findings(
     if stuck := each.counts[View.STUCK]:
         leases = "its lease" if stuck == 1 else "their leases"
         sentence = f"{_count(stuck, 'job')} of {each.name} ran out of {leases}"
-        mend = f"windlass list --state stuck --type {each.name}"
-        yield finding(Cause.STUCK, sentence, mend, grave=not fleet.alive, of=each.name)
+        fix = f"windlass list --state stuck --type {each.name}"
+        yield finding(Cause.STUCK, sentence, fix, grave=not fleet.alive, of=each.name)
     if (held := _shut(each, failures)) is not None:
         yield held
         return
@@ -263,8 +263,8 @@ def _type_findings(
         # Jobs wait for workers of a newer release.
         none = f"No running worker takes version {newer.version} of {each.name}, only versions up to"
         sentence = f"{none} {newer.newest}: {_count(newer.count, 'job')} {_wait(newer.count)}"
-        mend = f"windlass list --type {each.name} --state due"
-        yield finding(Cause.VERSION, sentence, mend, now - newer.oldest, of=each.name)
+        fix = f"windlass list --type {each.name} --state due"
+        yield finding(Cause.VERSION, sentence, fix, now - newer.oldest, of=each.name)
         served = served and newer.count < each.counts[View.DUE]
     if served and (slow := _slow(now, each, running)) is not None:
         yield slow
@@ -281,8 +281,8 @@ def _dead_letters(types: Sequence[TypeStatus], other: Collection[str | None]) ->
     only = most[0] if len(most) == 1 else None
     letters = _count(sum(dead.values()), "dead letter")
     sentence = f"{letters} of {only}" if only else f"{letters}: {', '.join([*named, *more])}"
-    mend = f"windlass dlq list --type {only}" if only else "windlass dlq list --group"
-    yield finding(Cause.DEAD, sentence, mend, of=only, grave=False)
+    fix = f"windlass dlq list --type {only}" if only else "windlass dlq list --group"
+    yield finding(Cause.DEAD, sentence, fix, of=only, grave=False)
 
 
 def _shut(each: TypeStatus, failures: Failures) -> Finding | None:
@@ -293,15 +293,15 @@ def _shut(each: TypeStatus, failures: Failures) -> Finding | None:
     if pause is not None:
         why = f" ({pause.why})" if pause.why else ""
         sentence = f"{each.name} is paused by {pause.by}{why}{behind}"
-        mend = f"windlass resume {each.name}"
-        return finding(Cause.PAUSED, sentence, mend, pause.at, grave=_is_long(each), of=each.name)
+        fix = f"windlass resume {each.name}"
+        return finding(Cause.PAUSED, sentence, fix, pause.at, grave=_is_long(each), of=each.name)
     if breaker is None or not breaker.open:
         return None
     if breaker.by_hand:
         why = f" ({breaker.why})" if breaker.why else ""
         sentence = f"The circuit breaker of {each.name} was opened by {breaker.by}{why}{behind}"
-        mend = f"windlass breaker {each.name} auto"
-        return finding(Cause.PAUSED, sentence, mend, breaker.at, grave=_is_long(each), of=each.name)
+        fix = f"windlass breaker {each.name} auto"
+        return finding(Cause.PAUSED, sentence, fix, breaker.at, grave=_is_long(each), of=each.name)
     # An open breaker says that jobs keep failing. Whether a dependency is down, their errors tell.
     failed = [*failures.retrying, *failures.due] or list(failures.dead)
     outside = [job for job in failed if _is_outage(job)]

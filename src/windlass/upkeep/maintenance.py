@@ -24,7 +24,7 @@ _BATCH = 1_000
 # Long enough for a worker's own writes to come between two batches.
 _BETWEEN_BATCHES = 0.1
 # A dead letter is work that nobody has done: it goes only when the store's clock was seen to go on steadily
-# for so long. One that was set wrong by a year, and is mended within that time, costs none of them.
+# for so long. One that was set wrong by a year, and is fixed within that time, costs none of them.
 _WATCHED = timedelta(hours=1)
 _NOT_NOW = timedelta(days=365 * 50)
 # In whose name the audit log tells of dead letters that have gone.

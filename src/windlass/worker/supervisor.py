@@ -31,7 +31,7 @@ log = logging.getLogger("windlass.supervisor")
 WRONG_COMMAND_LINE = 2
 NO_STORE = 3
 # One that died sooner than this after its start died young; so many in a row that never came to work, and
-# nothing will mend it. Those that did work may have died of a job, which the store keeps count of.
+# nothing will fix it. Those that did work may have died of a job, which the store keeps count of.
 YOUNG_SECONDS = 10.0
 MOST_YOUNG_DEATHS = 5
 _LONGEST_PAUSE = 30.0
@@ -299,7 +299,7 @@ class Supervisor:
         young = lived < YOUNG_SECONDS and code != 0
         place.failures = place.failures + 1 if young else 0
         self._young_deaths = self._young_deaths + 1 if young and hopeless and heir is None else 0
-        # A file that changed while it failed to begin may have mended it already.
+        # A file that changed while it failed to begin may have fixed it already.
         anew, place.anew = place.anew, False
         hopeful = anew or heir is place or not self.alone
         if not hopeful and (code == WRONG_COMMAND_LINE or self._young_deaths >= MOST_YOUNG_DEATHS):

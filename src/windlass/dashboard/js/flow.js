@@ -1,4 +1,4 @@
-// What holds a type back, and how is it let go? Where it is seen, and where it is mended.
+// What holds a type back, and how is it let go? Where it is seen, and where it is fixed.
 
 import { perform } from "./actions.js";
 import { ask, badge, button, WHY } from "./ui.js";

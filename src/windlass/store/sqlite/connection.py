@@ -102,6 +102,9 @@ def translated(path: str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise explain(error, path) from error
+    except UnicodeDecodeError as error:
+        # SQLite quotes the damaged text in its message, and Python cannot decode it.
+        raise StoreMismatch(f"{path} is damaged: its schema cannot be read") from error
 
 
 def explain(error: sqlite3.Error, path: str) -> StoreError:

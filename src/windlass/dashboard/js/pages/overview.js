@@ -99,9 +99,9 @@ function verdict({ verdict: told, types }, look) {
 
 const MOST_FOUND = 8;
 const lasting = (since) => span(Math.max(1, Math.round(ageOf(since))));
-const remedy = (each, types, look) => el.span({ class: "mend" }, deed(each, types, look), each.type || each.cause === "dead" ? el.a({ href: place(each), class: "button small" }, "Look") : null, each.mend ? command(each.mend) : null);
+const remedy = (each, types, look) => el.span({ class: "fix" }, deed(each, types, look), each.type || each.cause === "dead" ? el.a({ href: place(each), class: "button small" }, "Look") : null, each.fix ? command(each.fix) : null);
 
-// The button that mends it, or keeps it from becoming worse, where there is one.
+// The button that fixes it, or keeps it from becoming worse, where there is one.
 function deed({ cause, type: name }, types, look) {
   const type = types.find((each) => each.name === name);
   if (!type || !api.may("operate")) return null;
@@ -113,9 +113,9 @@ function deed({ cause, type: name }, types, look) {
 }
 
 // Where the command beside it would look: never a list with nothing in it.
-function place({ cause, type, mend }) {
-  if (cause === "dead" || mend?.startsWith("windlass dlq")) return type ? `#/dead?type=${encodeURIComponent(type)}` : "#/dead";
-  const state = mend?.match(/ --state (\w+)/)?.[1];
+function place({ cause, type, fix }) {
+  if (cause === "dead" || fix?.startsWith("windlass dlq")) return type ? `#/dead?type=${encodeURIComponent(type)}` : "#/dead";
+  const state = fix?.match(/ --state (\w+)/)?.[1];
   if (state) return `#/jobs?q=${encodeURIComponent(`type:${type} state:${state}`)}`;
   return `#/types/${encodeURIComponent(type)}`;
 }
