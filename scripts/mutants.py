@@ -30,9 +30,11 @@ class Mutant(NamedTuple):
     file: str
     right: str
     wrong: str
+    # On which store it is played: `simulate.py --store` gets this.
+    store: str = "sqlite"
 
 
-def _sql(name: str, file: str, statement: str, right: str, wrong: str) -> Mutant:
+def _sql(name: str, file: str, statement: str, right: str, wrong: str, store: str = "sqlite") -> Mutant:  # noqa: PLR0913
     """A change within one named statement."""
     text = (ROOT / "src/windlass/store" / file).read_text()
     start = text.index(f"-- name: {statement}\n")
@@ -40,7 +42,7 @@ def _sql(name: str, file: str, statement: str, right: str, wrong: str) -> Mutant
     whole = text[start : end if end > 0 else len(text)]
     if right not in whole:
         raise SystemExit(f"{name}: {right!r} is not in {statement}")
-    return Mutant(name, f"store/{file}", whole, whole.replace(right, wrong))
+    return Mutant(name, f"store/{file}", whole, whole.replace(right, wrong), store)
 
 
 MUTANTS = (
@@ -160,6 +162,7 @@ def play(mutant: Mutant, seconds: float) -> dict[str, object]:
             )
         file.write_text(text.replace(mutant.right, mutant.wrong))
         words = [sys.executable, str(ROOT / "scripts/simulate.py"), "--seconds", str(seconds)]
+        words += ["--store", mutant.store]
         began = time.monotonic()
         done = subprocess.run(
             words, env={**os.environ, "PYTHONPATH": str(source)}, capture_output=True, text=True, check=False

@@ -13,6 +13,7 @@ from windlass.testing.simulation.story import FAULTS, STEPS, run, shrink
 def main() -> int:
     """Play seeds; 1 if one of them broke a promise."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--store", choices=["sqlite"], default="sqlite", help="which database")
     parser.add_argument("--seed", type=int, help="play only this one")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long to play")
