@@ -93,9 +93,9 @@ def open(
     return Opened(store, Wakeup() if version is None else Watch(version))
 
 
-def open_alone(url: str, *, clock: Clock) -> Opened:
+def open_alone(url: str, *, clock: Clock, migrations: Path | None = None) -> Opened:
     """The same for tests: hints come from this process alone, on the thread of whoever enqueues."""
-    store = open(url, clock=clock).store
+    store = open(url, clock=clock, migrations=migrations).store
     # No commit notifies by itself either: who enqueues would take it for notified.
     store.wake_with(lambda: None)
     return Opened(store, Wakeup())

@@ -2,37 +2,56 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from windlass.testing.simulation.application import LIMIT, TICK
+from windlass.testing.simulation.application import LIMIT, RATE_SECONDS, SCHEDULED, TICK
+from windlass.testing.simulation.people import PRUNED_AFTER
 
 if TYPE_CHECKING:
     from windlass.testing.simulation.people import Call
     from windlass.testing.simulation.world import Step, World
+
+Job = dict[str, Any]
 
 _ENDED = frozenset({"completed", "dead", "cancelled", "discarded"})
 # From a state to another, as docs/guarantees.md and the table of states have it.
 _MOVES = {
     "pending": {"pending", "processing", "dead", "cancelled", "discarded"},
     "processing": {"processing", "pending", "dead", "cancelled", "completed"},
-    "dead": {"dead", "pending", "discarded", "cancelled"},
+    "dead": {"dead", "pending", "discarded"},
     "completed": {"completed"},
     "cancelled": {"cancelled"},
     "discarded": {"discarded"},
 }
 # A worker whose beat is no older than this is not declared dead by others.
 _SILENT_SECONDS = 10.0
-_JOBS = """
-    select id, type, state, attempts, max_attempts, claims, replay_count, snoozes, token, last_token, worker,
-           unique_name, unique_until, unique_claims, batch, waits_for, due from windlass_jobs
-    union all
-    select id, type, state, attempts, max_attempts, claims, replay_count, snoozes, null, last_token, worker,
-           null, null, 0, batch, 0, 0 from windlass_archive
+# In calm: the lease of a dead worker is noticed within this time, and a check's first look comes after it.
+_RECOVERED_SECONDS = 20.0
+_KEEP_DEAD_SECONDS = 30 * 24 * 3600.0
+_FREE_INTERRUPTIONS = 9
+_LIVE = """
+    select id, type, state, tenant, attempts, max_attempts, claims, replay_count, snoozes, interruptions, token,
+           worker, lease_until, reason, finished_at, unique_name, unique_until, unique_claims, batch, waits_for, due
+      from windlass_jobs
+"""
+_ARCHIVED = """
+    select id, type, state, tenant, attempts, max_attempts, claims, replay_count, snoozes, interruptions,
+           null as token, worker, null as lease_until, reason, finished_at, null as unique_name, batch,
+           0 as waits_for, 0 as due
+      from windlass_archive where id in (select value from json_each(?))
 """
 _FULL_CHECK_EVERY = 50
+# Of the records of pauses and their ends only those count that changed something.
+_SWITCHES = ("pause", "resume")
+# How the audit log calls what operators do to one job.
+_AUDITED = {
+    **{name: name for name in ("cancel", "bury", "replay", "discard", "rerun", "edit", "drain")},
+    **{"priority": "edit", "reschedule": "edit", "run schedule": "run"},
+}
 
 
 class Violation(AssertionError):
@@ -48,17 +67,22 @@ class Checker:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._db = sqlite3.connect(world.path, isolation_level=None)
-        self._db.row_factory = sqlite3.Row
-        self._db.execute("create table if not exists effects (job text not null)")
-        self.jobs: dict[str, dict[str, Any]] = {}
+        self.open()
+        for table in ("effects", "orders"):
+            self._db.execute(f"create table if not exists {table} (job text not null)")
+        # Those that have not ended, or are dead; all others; and both.
+        self.rows: dict[str, Job] = {}
+        self._archive: dict[str, Job] = {}
+        self.jobs: dict[str, Job] = {}
         self.known: list[str] = []
-        self.dead: list[str] = []
+        self.in_state: dict[str, list[str]] = {}
         self.live = 0
         self._accepted: dict[str, int] = {}
-        self._keys: dict[str, str] = {}
-        self._version = -1
-        self._audited = 0
+        self._keys: dict[tuple[str, str], str] = {}
+        # What was asked of a target, by the request that asked for it, and what was answered.
+        self._asked: dict[tuple[str, str], set[str]] = {}
+        self._answered: dict[tuple[str, str], set[str]] = {}
+        self._switched: Counter[str] = Counter()
         self._workers: dict[str, str] = {}
         self._beats: dict[str, float] = {}
         self._finished: dict[str, int] = {}
@@ -67,84 +91,150 @@ class Checker:
         self._stopped: dict[str, int] = {}
         self._parents: dict[str, set[str]] = {}
         self._fences: dict[tuple[str, int], int] = {}
-        # Leases under which the handler was called.
+        # Leases under which the handler was called, and how often it was since the last replay.
         self._begun: set[tuple[str, int]] = set()
-        # Jobs that had ended at some moment.
+        self._starts: Counter[tuple[str, int]] = Counter()
+        # Jobs that had ended at some moment, and when a job was first seen dead.
         self._once_ended: set[str] = set()
+        self._completed: set[str] = set()
+        self._died: dict[str, float] = {}
+        self._pruning = False
+        self._schedules: dict[str, int | None] = {}
+        # Claims under the rate: by lease, when; those that never started have given theirs back.
+        self._rated: dict[tuple[str, int], int] = {}
+        self._stranded: dict[str, float] = {}
 
-    def fail(self, promise: str, detail: str) -> None:
-        """A promise is broken."""
-        raise Violation(promise, detail)
+    def open(self) -> None:
+        """Open the file."""
+        self._db = sqlite3.connect(self._world.path, isolation_level=None)
+        self._db.row_factory = sqlite3.Row
+        self._version = -1
 
     def close(self) -> None:
         """Let go of the file."""
         self._db.close()
 
+    def dump(self) -> str:
+        """Everything that the store holds."""
+        return "\n".join(self._db.iterdump())
+
+    def fail(self, promise: str, detail: str) -> None:
+        """A promise is broken."""
+        raise Violation(promise, detail)
+
     def check(self, step: Step) -> None:
         """Everything, after a step; without a write nothing has changed."""
+        calls = [call for person in self._world.people for call in person.calls]
+        # Also one whose answer got lost has deleted records.
+        self._pruning = any(call.verb == "prune" for call in calls)
         [version] = self._db.execute("pragma data_version").fetchone()
         changed, self._version = version != self._version, version
         if changed:
             self._check_store(step)
-        calls = self._world.producer.calls + self._world.operator.calls
         if calls:
             self._check_answers(calls)
         self._check_runs(step)
+        if self._world.calm:
+            self._check_recovery()
 
     def _check_store(self, step: Step) -> None:
-        before, self.jobs = self.jobs, {row["id"]: dict(row) for row in self._db.execute(_JOBS)}
-        self.known = sorted(self.jobs)
-        self.dead = [each for each in self.known if self.jobs[each]["state"] == "dead"]
-        self.live = sum(job["state"] not in _ENDED for job in self.jobs.values())
-        self._once_ended |= {job["id"] for job in self.jobs.values() if job["state"] in _ENDED}
+        before = self._read()
+        self._once_ended |= {job for job in self.known if self.jobs[job]["state"] in _ENDED}
+        self._completed |= set(self.in_state.get("completed", ()))
         self._check_moves(before, step)
-        for job in self.jobs.values():
+        for job in self.rows.values():
             if job["state"] == "processing":
                 self._claimed(job["id"], job["claims"])
         self._check_bounds()
+        self._check_rate(before, step)
         self._check_fleet()
         self._check_batches()
-        self._check_schedules()
+        self._check_dependents()
+        self._check_schedules(step)
         self._check_effects()
         if self._world.steps % _FULL_CHECK_EVERY == 0:
             self._check_whole()
+
+    def _read(self) -> dict[str, Job]:
+        """Read what has changed; the jobs of before that could have."""
+        before = self.rows
+        self.rows = {row["id"]: dict(row) for row in self._db.execute(_LIVE)}
+        ended = {row[0] for row in self._db.execute("select id from windlass_archive")}
+        gone = {job: self._archive.pop(job) for job in self._archive.keys() - ended}
+        news = json.dumps(sorted(ended - self._archive.keys()))
+        self._archive |= {row["id"]: dict(row) for row in self._db.execute(_ARCHIVED, (news,))}
+        self.jobs = self._archive | self.rows
+        self.known = sorted(self.jobs)
+        self.in_state = {}
+        for job in self.known:
+            self.in_state.setdefault(self.jobs[job]["state"], []).append(job)
+        ours = (job for job in self.rows.values() if job["type"] not in SCHEDULED)
+        self.live = sum(job["state"] != "dead" for job in ours)
+        return before | gone
 
     def is_dead(self, worker: str) -> bool:
         """Whether the fleet took this worker for dead, which may not know it yet."""
         return self._workers.get(worker) == "dead"
 
-    # --- one promise each ---
+    # --- what was answered ---
 
     def _check_answers(self, calls: Sequence[Call]) -> None:
-        """What was accepted is there, a key means one job, and each action is in the audit log."""
+        """What was accepted is there, a key means one job, and each action is in the audit log, once."""
         for call in calls:
-            if call.verb == "replay":
+            if call.verb in ("replay", "reschedule", "edit", "many"):
                 # Whether or not its answer came: it may run, and waits for no job any more.
                 self._stopped.pop(call.asked, None)
                 self._parents.pop(call.asked, None)
-            if call.answer is None:
-                continue
-            if call.verb in ("enqueue", "batch"):
-                self._note_accepted(call)
-            elif call.verb not in ("pause", "resume") or self._turned(call):
-                self._audited += 1
-            if call.verb in ("cancel", "bury"):
-                self._stopped[call.asked] = call.step
-        self._world.producer.calls.clear()
-        self._world.operator.calls.clear()
+            if call.verb in _AUDITED:
+                self._asked.setdefault((_AUDITED[call.verb], call.asked), set()).add(call.request)
+            if call.verb in ("enqueue", "batch", "own rows"):
+                self._check_whole_request(call)
+            if call.verb == "refused by name":
+                self._check_refusal(call)
+            elif call.answer is not None:
+                self._note_answer(call)
+        for person in self._world.people:
+            person.calls.clear()
         if lost := self._accepted.keys() - self.jobs.keys():
             self.fail("accepted", f"jobs {sorted(lost)} were accepted and are gone")
-        [noted] = self._db.execute("select count(*) from windlass_audit where who = 'operator'").fetchone()
-        if noted < self._audited:
-            self.fail("audit", f"{self._audited} actions were answered, {noted} are in the audit log")
+        self._check_audit()
+
+    def _note_answer(self, call: Call) -> None:
+        if call.verb in ("enqueue", "batch", "own rows"):
+            self._note_accepted(call)
+        elif call.verb in _AUDITED:
+            self._answered.setdefault((_AUDITED[call.verb], call.asked), set()).add(call.request)
+        elif call.verb in _SWITCHES and self._turned(call):
+            self._switched[call.verb] += 1
+        if call.verb in ("cancel", "bury"):
+            self._stopped[call.asked] = call.step
+
+    def _check_whole_request(self, call: Call) -> None:
+        """All jobs of a request are there, or none."""
+        plain = [draft.id in self.jobs for draft in call.asked if draft.key is None and draft.unique is None]
+        if any(plain) and not all(plain) and not self._pruning:
+            self.fail("all or none", f"of {[draft.id for draft in call.asked]} only some are there")
+        if call.verb == "own rows" and plain:
+            ids = {row["job"] for row in self._db.execute("select job from orders")}
+            if (call.asked[0].id in ids) is not any(plain):
+                self.fail("all or none", f"job {call.asked[0].id} and the row beside it: one of both is there")
 
     def _note_accepted(self, call: Call) -> None:
         self._accepted |= dict.fromkeys(call.answer, call.step)
-        for draft, job in zip(call.asked, call.answer, strict=True):
-            if draft.key is not None and self._keys.setdefault(draft.key, job) != job:
-                self.fail("keys", f"{draft.key} was answered with {self._keys[draft.key]} and {job}")
+        for draft, job in zip(call.asked, call.answer, strict=False):
+            key = (draft.tenant, draft.key)
+            if draft.key is not None and self._keys.setdefault(key, job) != job:
+                self.fail("keys", f"{key} was answered with {self._keys[key]} and {job}")
+            if draft.key is not None and self.jobs[job]["tenant"] != draft.tenant:
+                self.fail("keys", f"{key} was answered with job {job} of tenant {self.jobs[job]['tenant']!r}")
             if draft.depends_on and job == draft.id:
                 self._parents[job] = set(draft.depends_on)
+
+    def _check_refusal(self, call: Call) -> None:
+        """What a live release accepts is accepted by name."""
+        for worker in self._world.workers:
+            if worker.release > 1 and worker.has_published:
+                self.fail("releases", f"{worker.name} takes {call.asked}, which was refused: {call.answer}")
 
     def _turned(self, call: Call) -> bool:
         """Whether a pause or its end changed anything: it does so once."""
@@ -152,42 +242,100 @@ class Checker:
         (self._paused.add if call.verb == "pause" else self._paused.discard)(call.asked)
         return before is not (call.verb == "pause")
 
-    def _check_moves(self, before: dict[str, dict[str, Any]], step: Step) -> None:
+    def _check_audit(self) -> None:
+        rows = self._db.execute(
+            "select verb, target, kind, count(*) as many from windlass_audit"
+            " where who in ('operator', 'second operator') group by verb, target, kind"
+        ).fetchall()
+        noted = {(row["verb"], row["target"]): row["many"] for row in rows if row["kind"] != "type"}
+        for what, requests in self._answered.items():
+            if noted.get(what, 0) < len(requests):
+                self.fail("audit", f"{what} was answered {len(requests)} times, {noted.get(what, 0)} are noted")
+        for what, requests in self._asked.items():
+            if what[0] != "drain" and noted.get(what, 0) > len(requests):
+                self.fail("audit", f"{what} was asked for {len(requests)} times, and done {noted[what]} times")
+        for verb, count in self._switched.items():
+            if sum(row["many"] for row in rows if row["verb"] == verb and row["kind"] == "type") < count:
+                self.fail("audit", f"{count} times {verb} was answered, and not noted each time")
+
+    # --- one promise each ---
+
+    def _check_moves(self, before: dict[str, Job], step: Step) -> None:
         """States change along the table, and a running job only by its holder, or when that is lost."""
         for job_id, old in before.items():
             new = self.jobs.get(job_id)
             if new is None:
-                self.fail("lost", f"job {job_id} was {old['state']} and is gone")
+                self._check_gone(old, step)
             elif new["state"] not in _MOVES[old["state"]]:
                 self.fail("states", f"job {job_id} went from {old['state']} to {new['state']}")
             elif old["state"] == "processing" and new["token"] != old["token"]:
                 self._check_fence(old, new, step)
             elif new["attempts"] > new["max_attempts"]:
                 self.fail("attempts", f"job {job_id}: {new['attempts']} of {new['max_attempts']}")
+            elif new["state"] == "dead" != old["state"]:
+                self._died[job_id] = self._world.clock.monotonic()
+            if new is not None and new["state"] == "dead" and new["reason"] == "invalid_payload":
+                self.fail("releases", f"job {job_id} is dead for a payload that another release can read")
 
-    def _check_fence(self, old: dict[str, Any], new: dict[str, Any], step: Step) -> None:
+    def _check_gone(self, old: Job, step: Step) -> None:
+        """Records go when they have ended and their retention is over, and at no other time."""
+        job_id, now = old["id"], self._world.clock.micros()
+        if old["state"] not in _ENDED:
+            self.fail("lost", f"job {job_id} was {old['state']} and is gone")
+        keep = PRUNED_AFTER.total_seconds() if self._pruning else 3600.0
+        if now - old["finished_at"] < keep * 1e6:
+            self.fail("retention", f"job {job_id} ended {(now - old['finished_at']) / 1e6:.0f} s ago and is gone")
+        lived = self._world.clock.monotonic() - self._died.get(job_id, 0.0)
+        if old["state"] == "dead" and step.what == "pruner" and lived < _KEEP_DEAD_SECONDS:
+            self.fail("retention", f"dead letter {job_id} was kept for {lived:.0f} s only: a clock was wrong")
+        self._accepted.pop(job_id, None)
+        self._keys = {key: job for key, job in self._keys.items() if job != job_id}
+
+    def _check_fence(self, old: Job, new: Job, step: Step) -> None:
         worker = next((each for each in self._world.workers if each.name == step.who), None)
         gone = worker is None and step.who.startswith("w")
-        if step.what != "reaper" and not gone and (worker is None or worker.fleet_id != old["worker"]):
+        if step.what == "reaper":
+            held = self._workers.get(old["worker"])
+            if held in ("running", "draining") and old["lease_until"] >= self._world.clock.micros():
+                lives = self._db.execute("select state from windlass_workers where id = ?", (old["worker"],)).fetchone()
+                if lives is not None and lives["state"] == held:
+                    self.fail("fence", f"{step.who} reaped {old['id']}, whose worker lives: {new}")
+        elif not gone and (worker is None or worker.fleet_id != old["worker"]):
             self.fail("fence", f"{step.who} took {old['id']} from {old['worker']} by {step.what}: {new}")
 
     def _check_bounds(self) -> None:
-        """Limits, unique names, and children that wait for their parents."""
-        running = Counter(job["type"] for job in self.jobs.values() if job["state"] == "processing")
-        if running["limited"] > LIMIT:
-            self.fail("limits", f"{running['limited']} limited jobs run, {LIMIT} may")
+        """Limits and unique names."""
+        types = Counter(job["type"] for job in self.rows.values() if job["state"] == "processing")
+        if types["limited"] > LIMIT:
+            self.fail("limits", f"{types['limited']} limited jobs run, {LIMIT} may")
         names = Counter(
-            job["unique_name"]
-            for job in self.jobs.values()
+            (job["tenant"], job["unique_name"])
+            for job in self.rows.values()
             if job["unique_name"] is not None
             and job["state"] in ("pending", "processing")
             and (job["unique_until"] == "done" or job["claims"] == job["unique_claims"])
         )
         if doubled := [name for name, count in names.items() if count > 1]:
             self.fail("unique", f"several live jobs have the name {doubled[0]}")
-        for job in self.jobs.values():
-            if job["waits_for"] and (job["due"] or job["state"] == "processing"):
-                self.fail("dependents", f"job {job['id']} is due and waits for {job['waits_for']} jobs")
+
+    def _check_rate(self, before: dict[str, Job], step: Step) -> None:
+        """Jobs of a rate do not start sooner than it says, and one that never started has taken nothing."""
+        now, interval = self._world.clock.micros(), RATE_SECONDS * 1_000_000
+        for job in self.rows.values():
+            if job["type"] == "rated" and job["state"] == "processing":
+                self._rated.setdefault((job["id"], job["claims"]), now)
+        for lease in [lease for lease in self._rated if lease not in self._begun and lease[0] in before]:
+            old, new = before[lease[0]], self.jobs.get(lease[0], {"token": None})
+            ended = old["claims"] == lease[1] and old["token"] not in (None, new["token"])
+            if ended and step.what != "reaper":
+                del self._rated[lease]
+        earliest = 0
+        for at in sorted(self._rated.values()):
+            earliest = max(earliest, at - interval) + interval
+        row = self._db.execute("select next_at from windlass_limits where name = 'rated'").fetchone()
+        if row is not None and row["next_at"] > earliest + interval and row["next_at"] > now + interval:
+            late = (row["next_at"] - max(now, earliest)) / 1e6
+            self.fail("rates", f"rated jobs wait {late:.1f} s longer than those that started have taken")
 
     def _check_fleet(self) -> None:
         """A worker that beats is not declared dead."""
@@ -199,10 +347,28 @@ class Checker:
             if row["state"] == "dead" and old not in (None, "dead") and now - since < _SILENT_SECONDS:
                 self.fail("living", f"{row['id']} beat {now - since:.1f} s ago and was declared dead")
 
+    def _check_recovery(self) -> None:
+        """In calm, the jobs of a worker that is gone come back soon."""
+        now, alive = self._world.clock.monotonic(), {each.fleet_id for each in self._world.workers}
+        held = {job["token"]: job for job in self.rows.values() if job["state"] == "processing"}
+        watched = any(each.watches for each in self._world.workers)
+        self._stranded = {
+            token: self._stranded.get(token, now)
+            for token, job in held.items()
+            if job["worker"] not in alive and watched
+        }
+        for token, since in self._stranded.items():
+            if now - since > _RECOVERED_SECONDS:
+                self.fail("recovery", f"job {held[token]['id']} is with {held[token]['worker']}, which is gone")
+
     def _check_batches(self) -> None:
         """A batch closes once, when all of its jobs have ended, and then enqueues its last job once."""
+        by_batch: dict[str, list[Job]] = {}
+        for job in self.jobs.values():
+            if job["batch"] is not None:
+                by_batch.setdefault(job["batch"], []).append(job)
         for row in self._db.execute("select id, then_id, finished_at from windlass_batches"):
-            members = [job for job in self.jobs.values() if job["batch"] == row["id"]]
+            members = by_batch.get(row["id"], [])
             finished, then = row["finished_at"], row["then_id"]
             before = self._finished.get(row["id"], 0)
             if before not in (0, finished):
@@ -211,22 +377,53 @@ class Checker:
             open_jobs = [job["id"] for job in members if job["state"] not in _ENDED]
             if finished and not before and open_jobs:
                 self.fail("batches", f"batch {row['id']} was closed, and {open_jobs} have not ended")
+            if finished and not before and then is not None and then not in self.jobs:
+                self.fail("batches", f"batch {row['id']} was closed, and its last job is not there")
             if finished is None and then in self.jobs:
                 self.fail("batches", f"batch {row['id']} is open, and its last job is there")
-            if finished is None and members and all(job["state"] in _ENDED for job in members):
+            if finished is None and members and not open_jobs:
                 self.fail("batches", f"all jobs of batch {row['id']} have ended, and it is open")
 
-    def _check_schedules(self) -> None:
-        """One job for each fire time."""
-        rows = self._db.execute(
-            "select fire_at, count(*) as many from windlass_fires where made_by is null"
-            " group by schedule, fire_at having count(*) > 1"
+    def _check_dependents(self) -> None:
+        """A job that waits for others waits for exactly those, and is not due."""
+        rows = self._db.execute("select child_id, count(*) as many from windlass_dependencies group by child_id")
+        unmet = {row["child_id"]: row["many"] for row in rows}
+        for job in self.rows.values():
+            if job["waits_for"] and (job["due"] or job["state"] == "processing"):
+                self.fail("dependents", f"job {job['id']} is due and waits for {job['waits_for']} jobs")
+            if job["state"] == "pending" and job["waits_for"] != unmet.get(job["id"], 0):
+                self.fail("dependents", f"job {job['id']} waits for {job['waits_for']} of {unmet.get(job['id'], 0)}")
+
+    def _check_schedules(self, step: Step) -> None:
+        """One job for each fire time, none is passed over, and what a live release declares is there."""
+        fires = self._db.execute("select * from windlass_fires where made_by is null").fetchall()
+        times = Counter((row["schedule"], row["fire_at"]) for row in fires)
+        if doubled := [time for time, count in times.items() if count > 1]:
+            self.fail("schedules", f"{times[doubled[0]]} fires of {doubled[0][0]} at {doubled[0][1]}")
+        before = self._schedules
+        rows = {row["name"]: row for row in self._db.execute("select * from windlass_schedules")}
+        self._schedules = {name: row["next_at"] for name, row in rows.items()}
+        for name, passed in before.items():
+            moved = name in rows and rows[name]["next_at"] != passed and passed is not None
+            if moved and step.what == "scheduler" and not self._accounted(name, passed, fires):
+                self.fail("schedules", f"{name} has passed over its fire time {passed}")
+        for worker in self._world.workers:
+            if worker.has_published and worker.fleet_id in self._workers:
+                self._check_declared(worker.release, rows)
+
+    def _accounted(self, name: str, fire_at: int, fires: Sequence[sqlite3.Row]) -> bool:
+        return any(
+            row["schedule"] == name and row["fire_at"] <= fire_at < (row["until_at"] or row["fire_at"] + 1)
+            for row in fires
         )
-        for row in rows:
-            self.fail("schedules", f"{row['many']} fires at {row['fire_at']}")
+
+    def _check_declared(self, release: int, rows: dict[str, sqlite3.Row]) -> None:
+        for name in SCHEDULED if release == 1 else (TICK, "report"):
+            if name not in rows or rows[name]["withdrawn"]:
+                self.fail("schedules", f"{name} is declared by a worker of release {release}, and is not there")
 
     def _check_runs(self, step: Step) -> None:
-        """A handler runs once for each claim, and a job that has ended does not run."""
+        """A handler runs once for each claim, as often as is allowed, and a job that has ended does not run."""
         started, self._world.started = self._world.started, []
         for _, job_id, attempt, fence in started:
             if (job_id, fence) in self._begun:
@@ -235,6 +432,8 @@ class Checker:
             job = self.jobs.get(job_id)
             if job is not None and attempt > job["max_attempts"]:
                 self.fail("attempts", f"job {job_id} began attempt {attempt} of {job['max_attempts']}")
+            if job is not None:
+                self._check_starts(job)
             if self._stopped.get(job_id, self._world.steps) < self._claimed(job_id, fence):
                 self.fail(
                     "stopped", f"job {job_id} was stopped at step {self._stopped[job_id]} and runs again"
@@ -244,6 +443,16 @@ class Checker:
                 self.fail(
                     "dependents", f"job {job_id} runs, and its parents {sorted(missing)} have not ended"
                 )
+        twice = [job for job, count in self._world.effects.items() if count > 1]
+        if twice:
+            self.fail("once", f"the side effect of job {twice[0]} happened twice")
+
+    def _check_starts(self, job: Job) -> None:
+        """Only snoozes and the first interruptions are not counted."""
+        self._starts[job["id"], job["replay_count"]] += 1
+        starts = self._starts[job["id"], job["replay_count"]]
+        if starts > job["max_attempts"] + job["snoozes"] + min(job["interruptions"], _FREE_INTERRUPTIONS):
+            self.fail("attempts", f"job {job['id']} began {starts} times: {job}")
 
     def _claimed(self, job_id: str, fence: int) -> int:
         """The step after which a lease of the job was first seen."""
@@ -253,24 +462,48 @@ class Checker:
         """What a handler writes in its transaction is there once, and only if the job is completed."""
         effects = Counter(row["job"] for row in self._db.execute("select job from effects"))
         for job, count in effects.items():
-            if count > 1 or self.jobs[job]["state"] != "completed":
-                self.fail("transactions", f"{count} effects of job {job}, which is {self.jobs[job]['state']}")
+            state = self.jobs[job]["state"] if job in self.jobs else "completed"
+            if count > 1 or state != "completed":
+                self.fail("transactions", f"{count} effects of job {job}, which is {state}")
 
     def _check_whole(self) -> None:
-        store = self._world.operator.store
-        if problems := store.check():
+        """The file, the records of attempts, the counts, the migrations: what changes little by little."""
+        if problems := self._world.operator.store.check():
             self.fail("store", "; ".join(problems))
+        for problem in (*self._wrong_records(), *self._wrong_counts()):
+            self.fail("records", problem)
+        numbers = [row["number"] for row in self._db.execute("select number from windlass_schema order by number")]
+        if numbers != list(range(1, len(numbers) + 1)):
+            self.fail("migrations", f"applied are {numbers}")
+
+    def _wrong_records(self) -> Iterator[str]:
+        """Each attempt that counted has a record."""
+        rows = self._db.execute(
+            "select id, state, attempts, history from windlass_jobs where state = 'dead'"
+            " union all select id, state, attempts, history from windlass_archive where state = 'completed'"
+        )
+        for row in rows:
+            told = len(json.loads(row["history"] or "[]"))
+            if told < row["attempts"]:
+                yield f"job {row['id']} is {row['state']} after {row['attempts']} attempts, {told} are recorded"
+
+    def _wrong_counts(self) -> Iterator[str]:
+        """Nothing is counted twice."""
+        ended = self._db.execute(
+            "select sum(value) from windlass_history where step = 'ever' and name = 'completed'"
+        ).fetchone()[0]
+        if (ended or 0) > len(self._completed):
+            yield f"{ended} completions were counted, and {len(self._completed)} jobs were completed"
 
     # --- the end ---
 
     def unfinished(self) -> list[str]:
-        """Jobs that have not ended, but for those below a dead parent: there an operator decides."""
+        """What has not ended, but for jobs below a dead parent: there an operator decides."""
+        live = [job for job in self.rows.values() if job["state"] != "dead" and job["type"] not in SCHEDULED]
+        running = self._db.execute("select id from windlass_operations where state = 'running'").fetchall()
         waits = self._db.execute("select parent_id, child_id from windlass_dependencies").fetchall()
-        blocked = {job["id"] for job in self.jobs.values() if job["state"] == "dead"}
+        blocked = set(self.in_state.get("dead", ()))
         while more := {child for parent, child in waits if parent in blocked} - blocked:
             blocked |= more
-        return [
-            f"{job['id']} is {job['state']}"
-            for job in self.jobs.values()
-            if job["state"] not in _ENDED and job["type"] != TICK and job["id"] not in blocked
-        ]
+        left = [f"{job['id']} is {job['state']}" for job in live if job["id"] not in blocked]
+        return left + [f"operation {row['id']} runs" for row in running]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from windlass import connect
-from windlass.errors import StoreUnavailable
+from windlass.errors import StoreError, StoreUnavailable
 from windlass.queue import Queue
 from windlass.store.sqlite.store import SqliteStore
 from windlass.testing.simulation import application
@@ -36,6 +36,9 @@ class When(StrEnum):
 class Process:
     """One process of the world."""
 
+    # Whether its second release needs the newer schema.
+    follows_schema = False
+
     def __init__(self, world: World, name: str, release: int) -> None:
         self.world = world
         self.name = name
@@ -48,7 +51,9 @@ class Process:
         self.fault: tuple[When, bool] | None = None
         self.queue = Queue(world.url, clock=world.clock)
         application.register(self)
-        opened = connect.open_alone(world.url, clock=world.clock)
+        # Its second release comes with a newer schema, in worlds that have one.
+        newer = world.migrations if release > 1 and self.follows_schema else None
+        opened = connect.open_alone(world.url, clock=world.clock, migrations=newer)
         store = opened.store
         assert isinstance(store, SqliteStore)  # noqa: S101 - the world is on SQLite
         self.store = store
@@ -76,6 +81,25 @@ class Process:
         with contextlib.suppress(StoreUnavailable):
             self._instead.__exit__(None, None, None)
 
+    def end(self) -> None:
+        """It is killed at this very point of its own code."""
+        self.alive = False
+        raise Killed
+
+    def close_files(self) -> None:
+        """Close every file, as when the store restarts."""
+        self.store.before_fork()
+
+    def open_files(self) -> None:
+        """Open them again, when they are next used."""
+        self.store.after_fork_in_parent()
+
+    def set_room(self, pages: int) -> None:
+        """How large the file may become; never smaller than it is."""
+        connection = self.writer._connection  # noqa: SLF001
+        if connection is not None:
+            connection.execute(f"pragma max_page_count = {pages}")
+
     def heal(self) -> None:
         """Nothing holds it up any more."""
         self.fault, self.away, self.frozen = None, False, False
@@ -88,32 +112,47 @@ class Process:
         if self.away:
             raise StoreUnavailable("cut off from the store")
 
-    def _read(self, real: Callable[..., Any], verb: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    def _read(self, real: Callable[..., Any], verb: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
         self._reach()
-        return real(verb, *args, **options)
+        with self._told(verb):
+            return real(verb, *args, **options)
 
-    def _write(self, real: Callable[..., Any], verb: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    def _write(self, real: Callable[..., Any], verb: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
         self._reach()
         self.world.verbs += 1
         fault, self.fault = self.fault, None
         if fault is None:
-            return real(verb, *args, **options)
+            with self._told(verb):
+                return real(verb, *args, **options)
         when, kills = fault
         # One statement by itself has no inside: it runs as a transaction.
         options.pop("alone", None)
         self.world.note(f"{'killed' if kills else 'answer lost'} {when} {_name(verb)}")
-        if when is When.INSIDE:
-            real(partial(self._break_off, verb, kills), *args, **options)
-        elif when is When.AFTER:
-            real(verb, *args, **options)
-        raise self._end(kills)
+        with self._told(verb):
+            if when is When.INSIDE:
+                real(partial(self._break_off, verb, kills), *args, **options)
+            elif when is When.AFTER:
+                real(verb, *args, **options)
+        raise self._lost(kills)
+
+    @contextlib.contextmanager
+    def _told(self, verb: Callable[..., Any]) -> Iterator[None]:
+        """Note which statements a verb has run, where a story is told with them."""
+        try:
+            yield
+        except StoreError as error:
+            if "no space left" in str(error):
+                self.world.note(f"the disk is full: {_name(verb)} is undone")
+            raise
+        finally:
+            self.world.tell_statements(_name(verb))
 
     def _break_off(self, verb: Callable[..., Any], kills: bool, tx: Any, *args: Any, **options: Any) -> None:  # noqa: FBT001
         """Run some of its statements. What they changed is rolled back."""
-        verb(_Breaking(tx, random.randrange(6), partial(self._end, kills)), *args, **options)
-        raise self._end(kills)
+        verb(_Breaking(tx, random.randrange(6), partial(self._lost, kills)), *args, **options)
+        raise self._lost(kills)
 
-    def _end(self, kills: bool) -> BaseException:  # noqa: FBT001
+    def _lost(self, kills: bool) -> BaseException:  # noqa: FBT001
         self.alive = not kills
         return Killed() if kills else StoreUnavailable("the answer was lost")
 

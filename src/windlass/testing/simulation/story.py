@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 from windlass.clock import ManualClock
+from windlass.store.sqlite.connection import SqliteTx
 from windlass.testing.simulation.checker import Violation
 from windlass.testing.simulation.determinism import reseed, seeded
 from windlass.testing.simulation.world import Step, World
 from windlass.upkeep.membership import Place
 from windlass.worker import parts
 
-FAULTS = frozenset({"kill", "freeze", "cut off", "lost answer", "kill in write", "jump"})
+FAULTS = frozenset(
+    {
+        *("kill", "freeze", "cut off", "lost answer", "kill in write"),
+        *("jump", "sleep", "restart", "disk full", "migration"),
+    }
+)
 STEPS = 1000
 # Files in memory, where the system has them.
 _MEMORY = Path("/dev/shm")  # noqa: S108
@@ -35,9 +42,17 @@ class Story(NamedTuple):
 
 
 def run(
-    seed: int, *, steps: int = STEPS, faults: frozenset[str] = FAULTS, plan: Sequence[Step] | None = None
+    seed: int,
+    *,
+    steps: int = STEPS,
+    faults: frozenset[str] = FAULTS,
+    plan: Sequence[Step] | None = None,
+    statements: bool = False,
 ) -> Story:
-    """Play a seed; with a plan, its steps instead of those that the seed would choose."""
+    """Play a seed; with a plan, its steps instead of those that the seed would choose.
+
+    With `statements` the story names the SQL statements that each verb has run.
+    """
     clock, chance, done = ManualClock(), Random(seed), []
     where = _MEMORY if _MEMORY.is_dir() else None
     place = Place(host="simulated", boot="", pid_space="", pid=1, pid_started=1)
@@ -50,16 +65,18 @@ def run(
         reseed(seed)
         world = World(Path(folder), clock, faults)
         broken = None
+        noted = _noted(world) if statements else nullcontext()
         try:
-            for number in range(steps) if plan is None else range(len(plan)):
-                step = world.choose(chance) if plan is None else plan[number]
-                done.append(step)
-                world.do(step)
-            world.quieten(Random(seed))
+            with noted:
+                for number in range(steps) if plan is None else range(len(plan)):
+                    step = world.choose(chance) if plan is None else plan[number]
+                    done.append(step)
+                    (world.do if plan is None else world.do_if_possible)(step)
+                world.quieten(Random(seed))
         except Violation as error:
             broken = error
         finally:
-            dump = "\n".join(world.checker._db.iterdump()) if broken is None else ""  # noqa: SLF001
+            dump = world.checker.dump() if broken is None else ""
             world.close()
     return Story(seed, tuple(done), tuple(world.lines), world.verbs, dump, broken)
 
@@ -78,4 +95,22 @@ def shrink(story: Story, *, faults: frozenset[str] = FAULTS) -> Story:
             else:
                 start += size
         size //= 2
-    return best
+    return run(story.seed, faults=faults, plan=best.steps, statements=True)
+
+
+@contextmanager
+def _noted(world: World) -> Iterator[None]:
+    """Note the name of each statement that is run."""
+    world.statements = noted = []
+
+    def named(real: Callable[..., Any]) -> Callable[..., Any]:
+        def run_it(tx: SqliteTx, names: str | Sequence[str], /, *args: Any, **values: Any) -> Any:
+            noted.extend([names] if isinstance(names, str) else names)
+            return real(tx, names, *args, **values)
+
+        return run_it
+
+    with ExitStack() as patches:
+        for method in ("rows", "row", "change", "insert", "change_all", "search", "count"):
+            patches.enter_context(mock.patch.object(SqliteTx, method, named(getattr(SqliteTx, method))))
+        yield

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextvars
 import random
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from windlass.config import WorkerConfig
 from windlass.errors import StoreError
 from windlass.loop import Loop, pause_after
+from windlass.ops.bulk import Carrier
 from windlass.outcome import Result
-from windlass.testing.simulation.process import Process, When
+from windlass.testing.simulation.application import SLOW_SECONDS
+from windlass.testing.simulation.process import Killed, Process, When
 from windlass.worker.parts import Parts
 from windlass.worker.run import Run
 from windlass.worker.worker import Shutdown
@@ -21,12 +23,17 @@ if TYPE_CHECKING:
 
 _LONGEST_PAUSE = 4.0
 _SLOTS = 4
+# Producers look at the catalogue that often; and a release is forgotten that was not seen for longer.
+_HEARD_SECONDS = 6.0
+_FRESH_SECONDS = 500.0
 # Loops that only report or look after the house come seldom.
-_SELDOM = frozenset({"ledger", "ticks", "settings", "pruner", "timeouts", "verifier"})
+_SELDOM = frozenset({"ledger", "ticks", "settings", "pruner", "verifier"})
 
 
 class Worker(Process):
     """One worker process."""
+
+    follows_schema = True
 
     def __init__(self, world: World, name: str, release: int) -> None:
         super().__init__(world, name, release)
@@ -34,11 +41,15 @@ class Worker(Process):
         self._parts = Parts(
             self.store, self.queue.wakeup, registry, config, clock=world.clock, asked_to_drain=self._drain
         )
+        # As `windlass worker start` does, it carries operators' actions on many jobs as well.
+        self._carrier = Carrier(self.store, self.queue.wakeup, clock=world.clock)
+        self._carrier._owner = name  # noqa: SLF001
         self._hands = _Hands()
         self._parts.runner.threads = self._hands  # type: ignore[assignment]
         self._shutdown = Shutdown(self._parts)
         self._timers: dict[str, _Timer] = {}
         self.drained = False
+        self._began = 0.0
 
     @property
     def fleet_id(self) -> str:
@@ -50,7 +61,20 @@ class Worker(Process):
         """When its next loop is due, by the clock that only rises."""
         now = self.world.clock.monotonic()
         coming = [timer.at for timer in self._timers.values() if timer.at > now]
+        coming += [each.until for each in self._hands.running if each.until > now]
         return min(coming) if coming and self.acts else None
+
+    @property
+    def has_published(self) -> bool:
+        """Whether the catalogue was told of its release, a while ago, and has no reason to forget it."""
+        age = self.world.clock.monotonic() - self._began
+        steady = self._began > self.world.disturbed
+        return bool(self._timers) and self.alive and steady and _HEARD_SECONDS < age < _FRESH_SECONDS
+
+    @property
+    def watches(self) -> bool:
+        """Whether it has been there long enough to see who is gone."""
+        return bool(self._timers) and self.acts and not self.away
 
     @property
     def acts(self) -> bool:
@@ -63,7 +87,12 @@ class Worker(Process):
         work = self._hands.waiting or any(
             timer.is_due(now) for name, timer in self._timers.items() if name not in _SELDOM
         )
-        return self.acts and bool(work or not self._timers or (self.world.calm and self._hands.running))
+        return self.acts and bool(work or not self._timers or (self.world.calm and self._ready()))
+
+    def _ready(self) -> list[Running]:
+        """The runs whose handler could return now."""
+        now = self.world.clock.monotonic()
+        return [each for each in self._hands.running if each.until <= now]
 
     # --- for the world ---
 
@@ -89,8 +118,10 @@ class Worker(Process):
                 yield name, 1.0 if name in _SELDOM else 6.0 if name == "heartbeat" else 6.0 * eager
         if self._hands.waiting:
             yield "begin", 4.0 * eager
-        if self._hands.running:
+        if self._ready():
             yield "end", 4.0 * eager
+        if self._hands.running and not self.world.calm:
+            yield "interrupt", 0.1
         if self.drained and not self._parts.runs and self._parts.settler.empty:
             yield "leave", 2.0
 
@@ -122,6 +153,7 @@ class Worker(Process):
                 "start": self._start,
                 "begin": self._begin,
                 "end": self._end_run,
+                "interrupt": self._interrupt,
                 "leave": self._leave,
                 "kill": self.kill,
             }[what]()
@@ -140,7 +172,8 @@ class Worker(Process):
             self.kill()
             return
         self.queue.wakeup.subscribe(parts.triggers.hint)
-        loops = (*parts.loops, *parts.reporting, parts.claimer.loop)
+        self._began = now
+        loops = (*parts.loops, *parts.reporting, parts.claimer.loop, self._carrier.loop)
         self._timers = {loop.name: _Timer(loop, now) for loop in loops}
 
     def _tick(self, name: str) -> None:
@@ -154,13 +187,22 @@ class Worker(Process):
         """Call the handler of a run that waits for a thread. Its result is not reported yet."""
         run = self._hands.waiting.pop(random.randrange(len(self._hands.waiting)))
         result = contextvars.copy_context().run(self._parts.runner.call, run)
-        if self.alive:
-            self._hands.running.append((run, result))
+        if not self.alive:
+            raise Killed
+        slow = run.handler.name == "slow" and not self.world.calm and random.random() < 0.5
+        until = self.world.clock.monotonic() + (SLOW_SECONDS if slow else 0.0)
+        self._hands.running.append(Running(run, result, until))
 
     def _end_run(self) -> None:
         """The handler of a run returns."""
-        run, result = self._hands.running.pop(random.randrange(len(self._hands.running)))
-        self._parts.runner.done(run, result)
+        ended = random.choice(self._ready())
+        self._hands.running.remove(ended)
+        self._parts.runner.done(ended.run, ended.result)
+
+    def _interrupt(self) -> None:
+        """The shutdown of a worker that did not wait: it asks every run to stop, and goes on as drained."""
+        self._drain()
+        self._shutdown._interrupt(0.0)  # noqa: SLF001
 
     def _drain(self) -> None:
         self.drained = True
@@ -180,8 +222,7 @@ class _Hands:
 
     def __init__(self) -> None:
         self.waiting: list[Run] = []
-        # With the result that the worker has not seen yet.
-        self.running: list[tuple[Run, Result]] = []
+        self.running: list[Running] = []
 
     def start(self, run: Run) -> None:
         """Take a run that has a slot."""
@@ -189,7 +230,15 @@ class _Hands:
 
     def carried(self) -> list[Run]:
         """The runs under way."""
-        return [run for run, _ in self.running]
+        return [each.run for each in self.running]
+
+
+class Running(NamedTuple):
+    """A run with the result that its worker has not seen yet, and when its handler returns at the earliest."""
+
+    run: Run
+    result: Result
+    until: float
 
 
 class _Timer:
