@@ -32,9 +32,13 @@ class Mutant(NamedTuple):
     wrong: str
     # On which store it is played: `simulate.py --store` gets this.
     store: str = "sqlite"
+    # A real bug that we had, by reverting its fix: the commit of the fix, or where it was reported.
+    real: str = ""
+    # The promises that may be found broken by it; any other one is the wrong reason. None: whichever.
+    promises: frozenset[str] = frozenset()
 
 
-def _sql(name: str, file: str, statement: str, right: str, wrong: str, store: str = "sqlite") -> Mutant:  # noqa: PLR0913
+def _sql(name: str, file: str, statement: str, right: str, wrong: str, store: str = "sqlite") -> Mutant:
     """A change within one named statement."""
     text = (ROOT / "src/windlass/store" / file).read_text()
     start = text.index(f"-- name: {statement}\n")
@@ -63,12 +67,14 @@ MUTANTS = (
         "upkeep/membership.py",
         "DEAD_AFTER = 10.0",
         "DEAD_AFTER = 1.0",
+        promises=frozenset({"living"}),
     ),
     Mutant(
         "a watcher that was away counts its own absence as silence",
         "upkeep/membership.py",
         "        if now - pulse.sent > WELL_WITHIN or pulse.gaps != self._gaps:",
         "        if False:",
+        promises=frozenset({"living"}),
     ),
     _sql("dead although its beat has moved", "fleet.sql", "declare_dead", " and beat = :beat", ""),
     Mutant(
@@ -123,6 +129,87 @@ MUTANTS = (
         "worker/claimer.py",
         "            self._doubt.begin()\n",
         "",
+        real="889ae84d",
+    ),
+    Mutant(
+        "a job that never started keeps the token of its rate",
+        "store/sqlite/hot.py",
+        "    if settlement.tokens:\n",
+        "    if False:\n",
+        real="4c5d9e65",
+        promises=frozenset({"rates"}),
+    ),
+    Mutant(
+        "a repeated request of an operator is carried out twice",
+        "store/jobs.py",
+        '    if asked["request_id"] and any(each.request_id == asked["request_id"] for each in job.changes):',
+        "    if False:",
+        real="00a93974",
+        promises=frozenset({"audit"}),
+    ),
+    Mutant(
+        "a schedule's run by hand is made twice for one request",
+        "store/schedules.py",
+        "by-hand:{request_id or draft.id}",
+        "by-hand:{draft.id}",
+        real="6a517de0",
+        promises=frozenset({"audit"}),
+    ),
+    Mutant(
+        "a clock that was set wrong costs dead letters",
+        "upkeep/maintenance.py",
+        "kept.keep_dead if self._is_steady() else _NOT_NOW",
+        "kept.keep_dead",
+        real="a67020a2",
+        promises=frozenset({"retention"}),
+    ),
+    Mutant(
+        "a job dies because an older release cannot read it",
+        "worker/settler.py",
+        "self._write(self.releases.reconsider(batch) if dead else batch)",
+        "self._write(batch)",
+        real="review, core 1",
+        promises=frozenset({"releases"}),
+    ),
+    Mutant(
+        "a process refuses by name what another live release takes",
+        "queue/producer.py",
+        "                found = self._in_another_release(handler, payload)",
+        "                found = None",
+        real="0757784b; review, core 2",
+        promises=frozenset({"releases"}),
+    ),
+    Mutant(
+        "a key of one tenant is answered with the job of another",
+        "store/keys.py",
+        "    if not new.tenant:\n        return _take_within",
+        "    if new.key:\n        return _take_within",
+        real="review, core 4",
+        promises=frozenset({"keys"}),
+    ),
+    Mutant(
+        "counts whose answer was lost count twice",
+        "store/history.py",
+        '    if not tx.change("note_flush", teller=flush.teller, number=flush.number, now=tx.now):',
+        "    if False:",
+        real="2d99fd7c",
+        promises=frozenset({"records"}),
+    ),
+    Mutant(
+        "a schedule fires whose function no release has any more",
+        "store/schedules.py",
+        '    return alive and row["updated_at"] < fleet.orphaned_before and not fleet.serves(row["type"])',
+        "    return False",
+        real="review, execution 6",
+        promises=frozenset({"schedules"}),
+    ),
+    Mutant(
+        "work that outlives its attempt gives its permit away",
+        "store/sqlite/hot.py",
+        "        if each.held:",
+        "        if False:",
+        real="39ed93d3",
+        promises=frozenset({"limits"}),
     ),
 )
 
@@ -171,10 +258,12 @@ def play(mutant: Mutant, seconds: float) -> dict[str, object]:
     last = done.stdout.strip().rpartition("\n")[2]
     found = re.fullmatch(r"seed (\d+): (\w+): (.*); (\d+) steps", last)
     if found is None:
-        return {"found": False, "seconds": took, "said": last or done.stderr.strip()[-500:]}
+        said = last or done.stderr.strip()[-500:]
+        return {"found": False, "real": mutant.real, "seconds": took, "said": said}
     seed, promise, detail, steps = found.groups()
     return {
-        "found": True,
+        "found": not mutant.promises or promise in mutant.promises,
+        "real": mutant.real,
         "seconds": took,
         "seed": int(seed),
         "promise": promise,
@@ -186,7 +275,8 @@ def play(mutant: Mutant, seconds: float) -> dict[str, object]:
 def line_of(result: dict[str, object]) -> str:
     """A result in a line."""
     if not result["found"]:
-        return f"NOT FOUND in {result['seconds']} s: {result['said']}"
+        said = result.get("said") or f"for the wrong reason: {result['promise']}: {result['detail']}"
+        return f"NOT FOUND in {result['seconds']} s: {said}"
     return f"{result['promise']:<12} seed {result['seed']}, {result['steps']} steps, {result['seconds']} s"
 
 

@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any
 from windlass.context import Context
 from windlass.errors import Cancel, FatalError, RetryableError, Snooze
 from windlass.queue import Queue
+from windlass.testing.simulation.determinism import by_chance
 
 if TYPE_CHECKING:
     from windlass.testing.simulation.process import Process
 
 LIMIT = 2
+# Of all types that share a key.
+SHARED_LIMIT = 3
 TENANTS = ("", "acme", "globex")
 TICK = "tick"
 # Declared by the first release only.
@@ -41,8 +44,18 @@ SLOW_SECONDS = 40.0
 _EVERY = timedelta(seconds=30)
 # What a handler does, and how often of a hundred.
 _DEEDS = {
-    **{"return": 40, "fail": 15, "give up": 4, "snooze": 5, "enqueue": 6, "transact": 10, "once": 6},
-    **{"progress": 4, "cancel": 3, "later": 3, "unkept": 3, "longer": 2},
+    "return": 40,
+    "fail": 15,
+    "give up": 4,
+    "snooze": 5,
+    "enqueue": 6,
+    "transact": 10,
+    "once": 6,
+    "progress": 4,
+    "cancel": 3,
+    "later": 3,
+    "unkept": 3,
+    "longer": 2,
 }
 _FLAKY = {"return": 20, "fail": 70, "look up": 10}
 
@@ -67,8 +80,8 @@ def register(process: Process) -> None:
     for name, options in OPTIONS.items():
         handler: Callable[..., object] = handle_more if (name, process.release) == ("plain", 2) else handle
         more = {"verify": _is_good} if name == "checked" else {}
-        queue.job(name=name, max_attempts=3, **options, **more)(handler)
-    queue.limit("crm", concurrency=3)
+        queue.job(name=name, max_attempts=3, **options, **more)(handler)  # type: ignore[call-overload]
+    queue.limit("crm", concurrency=SHARED_LIMIT)
     queue.job(name=TICK, every=process.release * _EVERY, max_attempts=2)(tick)
     queue.job(name="report", every=timedelta(hours=12), catch_up="all", overlap="queue", jitter=10)(tick)
     if process.release == 1:
@@ -76,7 +89,7 @@ def register(process: Process) -> None:
 
 
 def _is_good(result: object) -> bool:
-    if random.random() < 0.1:
+    if by_chance(0.1):
         raise ValueError("cannot say")
     return result != 0
 
@@ -86,7 +99,8 @@ def _act(ctx: Context, process: Process, number: int) -> object:
     deeds = {"return": 1} if calm else _FLAKY if ctx.type == "flaky" else _DEEDS
     [deed] = random.choices(list(deeds), list(deeds.values()))
     if deed in _RAISED:
-        raise _RAISED[deed]()
+        why = _RAISED[deed]()
+        raise why
     if deed == "unkept":
         return float("nan")
     if deed == "longer":
@@ -108,7 +122,7 @@ def _snooze() -> Exception:
 
 _RAISED: dict[str, Callable[[], Exception]] = {
     "fail": lambda: ValueError("bad luck"),
-    "look up": lambda: KeyError("missing") if random.random() < 0.5 else LookupError("nowhere"),
+    "look up": lambda: KeyError("missing") if by_chance(0.5) else LookupError("nowhere"),
     "give up": lambda: FatalError("hopeless"),
     "cancel": lambda: Cancel("not wanted"),
     "later": lambda: RetryableError("busy", after=timedelta(seconds=3)),
@@ -117,7 +131,7 @@ _RAISED: dict[str, Callable[[], Exception]] = {
 
 
 def _enqueue(ctx: Context, queue: Queue, number: int) -> None:
-    key = f"follow{number}" if random.random() < 0.5 else None
+    key = f"follow{number}" if by_chance(0.5) else None
     # With a key that may be another job's: then the completion cannot be written as it is.
     ctx.enqueue(queue.draft("plain", {"number": number + random.choice((1000, 2000))}, key=key))
 
@@ -126,20 +140,20 @@ def _once(ctx: Context, process: Process) -> None:
     with ctx.once("payment") as guard:
         if guard.new:
             process.world.note_effect(ctx.id)
-            chance = random.random()
-            if chance < 0.2:
+            if by_chance(0.2):
                 guard.undo()
                 process.world.undo_effect(ctx.id)
-            elif chance < 0.4:
+            elif by_chance(0.2):
                 raise ValueError("the connection was lost")
 
 
 def _transact(ctx: Context, process: Process) -> None:
-    killed = random.random() if "kill in write" in process.world.faults else 1.0
+    killed = by_chance(0.2) and "kill in write" in process.world.faults
+    early = by_chance(0.5)
     with ctx.transaction() as connection:
         connection.execute("insert into effects values (?)", (ctx.id,))
         ctx.set_result(1)
-        if killed < 0.1:
+        if killed and early:
             process.end()
-    if killed > 0.9:
+    if killed:
         process.end()

@@ -68,6 +68,11 @@ def reseed(seed: int) -> None:
     clocks.uuid7._chance = Random(seed).getrandbits  # noqa: SLF001
 
 
+def by_chance(share: float) -> bool:
+    """True in so large a share of cases."""
+    return random.random() < share
+
+
 class Openings:
     """What is done to each connection that any process opens from now on."""
 

@@ -18,6 +18,7 @@ from windlass.store.chains import NewBatch
 from windlass.store.flow import BreakerState
 from windlass.store.jobs import Filter
 from windlass.testing.simulation.application import LIMIT, SCHEDULED, TENANTS, TICK, TYPES
+from windlass.testing.simulation.determinism import by_chance
 from windlass.testing.simulation.process import Process, When
 from windlass.upkeep.scheduler import Scheduler
 
@@ -91,7 +92,17 @@ class Producer(Person):
         if self._unsure:
             yield "send again", 1.0
         if self.world.checker.live < _MOST_LIVE_JOBS:
-            wanted = ("enqueue", "many", "key", "unique", "child", "batch", "add to batch", "own rows", "by name")
+            wanted = (
+                "enqueue",
+                "many",
+                "key",
+                "unique",
+                "child",
+                "batch",
+                "add to batch",
+                "own rows",
+                "by name",
+            )
             yield from dict.fromkeys(wanted, 0.4).items()
 
     def ask(self, what: str) -> None:
@@ -124,7 +135,7 @@ class Producer(Person):
     def _send_batch(self, drafts: list[NewJob]) -> list[str]:
         with self.queue.batch("some") as batch:
             batch.add(*drafts)
-            if random.random() < 0.7:
+            if by_chance(0.7):
                 batch.then(self._draft("plain"))
         self._batches.append(batch.id)
         return [handle.id for handle in batch.jobs]
@@ -142,7 +153,7 @@ class Producer(Person):
             connection.execute("begin immediate")
             self.queue.enqueue_many(drafts, connection=connection)
             connection.executemany("insert into orders values (?)", [(draft.id,) for draft in drafts])
-            if random.random() < 0.3:
+            if by_chance(0.3):
                 connection.execute("rollback")
                 return []
             try:
@@ -187,7 +198,7 @@ class Producer(Person):
 
     def _draft(self, kind: str, number: int | None = None, **options: Any) -> NewJob:
         payload = {"number": self.world.steps if number is None else number}
-        if kind == "plain" and number is None and self.release > 1 and random.random() < 0.2:
+        if kind == "plain" and number is None and self.release > 1 and by_chance(0.2):
             payload["extra"] = 1
         return self.queue.draft(kind, payload, **options)
 
@@ -205,7 +216,17 @@ _ON_JOBS = {
 }
 _BY_ITSELF = (
     *("pause", "resume", "limit", "breaker", "settings", "prune", "run schedule", "pause schedule"),
-    *("resume schedule", "add schedule", "remove schedule", "many", "steer", "keys", "confirm", "look", "look at job"),
+    *(
+        "resume schedule",
+        "add schedule",
+        "remove schedule",
+        "many",
+        "steer",
+        "keys",
+        "confirm",
+        "look",
+        "look at job",
+    ),
 )
 _SETTINGS = {
     "plain.max_attempts": ("1", "4"),
@@ -214,7 +235,7 @@ _SETTINGS = {
     "low_share": ("0.2", "0"),
     "keep_ended": ("1h", "7d"),
     "*.concurrency": ("4", "none"),
-    "key:crm.concurrency": ("1", "none"),
+    "key:crm.concurrency": ("1", "2"),
     "flaky.breaker.jobs": ("2", "10"),
     "flaky.breaker.probe": ("5s", "1m"),
     "shared.tenant_concurrency": ("2", "1"),
@@ -263,13 +284,15 @@ class Operator(Person):
     def _on_job(self, what: str, request: str) -> tuple[str, Callable[[], Any]]:
         checker, ops = self.world.checker, self._ops(request)
         states = _ON_JOBS[what]
-        asked = random.choice([each for state in states for each in checker.in_state.get(state, ())] or checker.known)
+        asked = random.choice(
+            [each for state in states for each in checker.in_state.get(state, ())] or checker.known
+        )
         more: dict[str, Any] = {}
         if what == "priority":
             more = {"priority": random.randint(0, 7)}
         elif what == "reschedule":
             more = {"delay": timedelta(seconds=random.choice((0, 10)))}
-        elif what == "edit" or (what == "replay" and random.random() < 0.3):
+        elif what == "edit" or (what == "replay" and by_chance(0.3)):
             more = {"payload": {"number": self.world.steps}}
         if what in ("replay", "rerun"):
             more["confirm"] = True
@@ -321,7 +344,7 @@ class Operator(Person):
         name = random.choice((TICK, "extra"))
         timing = random.choice(({"every": "40s"}, {"cron": "*/2 * * * *"}))
         wish = ScheduleWish(name=name, type=TICK, timing=timing)  # type: ignore[arg-type]
-        return name, partial(ops.schedules.add, wish, replace=random.random() < 0.7)
+        return name, partial(ops.schedules.add, wish, replace=by_chance(0.7))
 
     def _remove_schedule(self, ops: Ops) -> tuple[str, Callable[[], Any]]:
         name = random.choice((*SCHEDULED, "extra"))
@@ -330,14 +353,16 @@ class Operator(Person):
     def _many(self, ops: Ops) -> tuple[str, Callable[[], Any]]:
         """One action for many jobs."""
         action = random.choice(("cancel", "bury", "replay", "discard", "priority"))
-        kind, more = random.choice(TYPES), {"priority": 3} if action == "priority" else {}
-        if action == "replay":
-            more = {"confirm": True}
+        kind = random.choice(TYPES)
+        arguments: dict[str, dict[str, Any]] = {"priority": {"priority": 3}, "replay": {"confirm": True}}
+        more = arguments.get(action, {})
         where = Filter(types=(kind,), older_than=random.choice((None, timedelta(seconds=5))))
         many = self._ops(ops.request_id, by=f"{self.name} with many").operations
 
         def start() -> str:
-            found = many.start(action, where, limit=random.choice((None, 5)), rate=random.choice((None, 2)), **more)
+            found = many.start(
+                action, where, limit=random.choice((None, 5)), rate=random.choice((None, 2)), **more
+            )
             self._operations.append(found.id)
             return found.id
 
@@ -347,11 +372,13 @@ class Operator(Person):
         if not self._operations:
             return "", ops.operations.list
         asked = random.choice(self._operations)
-        steer = random.choice((ops.operations.pause, ops.operations.resume, ops.operations.stop, ops.operations.show))
+        steer = random.choice(
+            (ops.operations.pause, ops.operations.resume, ops.operations.stop, ops.operations.show)
+        )
         return asked, partial(steer, asked)
 
     def _keys(self, ops: Ops) -> tuple[str, Callable[[], Any]]:
-        if self._made and random.random() < 0.5:
+        if self._made and by_chance(0.5):
             asked = random.choice(self._made)
             return asked, partial(ops.revoke_key, asked)
 

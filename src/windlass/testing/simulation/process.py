@@ -117,7 +117,9 @@ class Process:
         with self._told(verb):
             return real(verb, *args, **options)
 
-    def _write(self, real: Callable[..., Any], verb: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
+    def _write(
+        self, real: Callable[..., Any], verb: Callable[..., Any], /, *args: Any, **options: Any
+    ) -> Any:
         self._reach()
         self.world.verbs += 1
         fault, self.fault = self.fault, None

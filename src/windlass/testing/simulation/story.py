@@ -39,6 +39,8 @@ class Story(NamedTuple):
     # What the store held in the end, byte for byte.
     dump: str
     broken: Violation | None
+    # Whether it was still good when the faults stopped.
+    in_calm: bool = False
 
 
 def run(
@@ -48,10 +50,12 @@ def run(
     faults: frozenset[str] = FAULTS,
     plan: Sequence[Step] | None = None,
     statements: bool = False,
+    calm: bool = True,
 ) -> Story:
     """Play a seed; with a plan, its steps instead of those that the seed would choose.
 
-    With `statements` the story names the SQL statements that each verb has run.
+    With `statements` the story names the SQL statements that each verb has run. Without `calm` it is over
+    with its last step.
     """
     clock, chance, done = ManualClock(), Random(seed), []
     where = _MEMORY if _MEMORY.is_dir() else None
@@ -72,13 +76,14 @@ def run(
                     step = world.choose(chance) if plan is None else plan[number]
                     done.append(step)
                     (world.do if plan is None else world.do_if_possible)(step)
-                world.quieten(Random(seed))
+                if calm:
+                    world.quieten(Random(seed))
         except Violation as error:
             broken = error
         finally:
             dump = world.checker.dump() if broken is None else ""
             world.close()
-    return Story(seed, tuple(done), tuple(world.lines), world.verbs, dump, broken)
+    return Story(seed, tuple(done), tuple(world.lines), world.verbs, dump, broken, world.calm)
 
 
 def shrink(story: Story, *, faults: frozenset[str] = FAULTS) -> Story:
@@ -89,7 +94,7 @@ def shrink(story: Story, *, faults: frozenset[str] = FAULTS) -> Story:
         start = 0
         while start < len(best.steps):
             plan = best.steps[:start] + best.steps[start + size :]
-            again = run(story.seed, faults=faults, plan=plan)
+            again = run(story.seed, faults=faults, plan=plan, calm=story.in_calm)
             if again.broken is not None and again.broken.promise == story.broken.promise:
                 best = again
             else:
@@ -101,7 +106,8 @@ def shrink(story: Story, *, faults: frozenset[str] = FAULTS) -> Story:
 @contextmanager
 def _noted(world: World) -> Iterator[None]:
     """Note the name of each statement that is run."""
-    world.statements = noted = []
+    noted: list[str] = []
+    world.statements = noted
 
     def named(real: Callable[..., Any]) -> Callable[..., Any]:
         def run_it(tx: SqliteTx, names: str | Sequence[str], /, *args: Any, **values: Any) -> Any:

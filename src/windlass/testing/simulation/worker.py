@@ -13,6 +13,7 @@ from windlass.loop import Loop, pause_after
 from windlass.ops.bulk import Carrier
 from windlass.outcome import Result
 from windlass.testing.simulation.application import SLOW_SECONDS
+from windlass.testing.simulation.determinism import by_chance
 from windlass.testing.simulation.process import Killed, Process, When
 from windlass.worker.parts import Parts
 from windlass.worker.run import Run
@@ -70,6 +71,16 @@ class Worker(Process):
         age = self.world.clock.monotonic() - self._began
         steady = self._began > self.world.disturbed
         return bool(self._timers) and self.alive and steady and _HEARD_SECONDS < age < _FRESH_SECONDS
+
+    def at_work_on(self, limit_key: str) -> int:
+        """How many handlers under a shared limit are at work here, for leases that it has not lost."""
+        return sum(
+            each.run.handler.limit_key == limit_key
+            and each.run.started is not None
+            and each.run.lease.worker == self.fleet_id
+            and not each.run.notice.lease_lost
+            for each in self._hands.running
+        )
 
     @property
     def watches(self) -> bool:
@@ -189,7 +200,7 @@ class Worker(Process):
         result = contextvars.copy_context().run(self._parts.runner.call, run)
         if not self.alive:
             raise Killed
-        slow = run.handler.name == "slow" and not self.world.calm and random.random() < 0.5
+        slow = run.handler.name == "slow" and not self.world.calm and by_chance(0.5)
         until = self.world.clock.monotonic() + (SLOW_SECONDS if slow else 0.0)
         self._hands.running.append(Running(run, result, until))
 
@@ -234,7 +245,7 @@ class _Hands:
 
 
 class Running(NamedTuple):
-    """A run with the result that its worker has not seen yet, and when its handler returns at the earliest."""
+    """A run with the result that its worker has not seen yet, and when its handler may return."""
 
     run: Run
     result: Result

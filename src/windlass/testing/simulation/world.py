@@ -17,7 +17,7 @@ from windlass.errors import StoreError, WindlassError
 from windlass.store.migration import FOLDER
 from windlass.store.sqlite.connection import Connection
 from windlass.testing.simulation.checker import Checker
-from windlass.testing.simulation.determinism import Openings, reseed
+from windlass.testing.simulation.determinism import Openings, by_chance, reseed
 from windlass.testing.simulation.people import Operator, Person, Producer, Timekeeper
 from windlass.testing.simulation.process import Killed, Process
 from windlass.testing.simulation.worker import Worker
@@ -178,7 +178,7 @@ class World:
         elif what == "jump":
             self.disturbed = self.clock.monotonic()
             self._jump(random.randint(-_MOST_WRONG, _MOST_WRONG))
-            if random.random() < 0.2:
+            if by_chance(0.2):
                 self.clock.jump(_LONG_AGO)
         elif what == "sleep":
             self.clock.advance(random.choice(_SLEEPS))
@@ -186,7 +186,7 @@ class World:
         elif what == "restart":
             self._restart()
         elif what == "migrate":
-            self._migrate(killed=random.random() < 0.7)
+            self._migrate(killed=by_chance(0.7))
         elif what == "new worker":
             self._add_worker()
         else:
@@ -202,7 +202,7 @@ class World:
 
     def _restart(self) -> None:
         """Every process closes its files, the last one empties the log; half of the times, none survives."""
-        if random.random() < 0.3:
+        if by_chance(0.3):
             for worker in self.workers:
                 worker.kill()
             self.workers = []
@@ -304,7 +304,9 @@ class World:
     def tell_statements(self, verb: str) -> None:
         """Add the statements that were run since the last time."""
         if self.statements:
-            ran = [f"{name} x{count}" if count > 1 else name for name, count in Counter(self.statements).items()]
+            ran = [
+                f"{name} x{count}" if count > 1 else name for name, count in Counter(self.statements).items()
+            ]
             self.lines.append(f"{'':18}{verb}: {', '.join(ran)}")
             self.statements.clear()
 
