@@ -88,8 +88,8 @@ class World:
         self._likes: dict[str, float] = {}
         self._made = 0
         self._wrong = 0
-        # When a clock last jumped, or the machine slept.
-        self.disturbed = -math.inf
+        # When a clock last jumped or the machine slept; and when a clock last jumped.
+        self.disturbed = self.jumped = -math.inf
         self.workers: list[Worker] = []
         self.operator = Operator(self, "operator")
         self.people: list[Person] = [Producer(self, "producer", 2), Producer(self, "old producer", 1)]
@@ -176,7 +176,7 @@ class World:
         if what == "time":
             self._pass_time()
         elif what == "jump":
-            self.disturbed = self.clock.monotonic()
+            self.disturbed = self.jumped = self.clock.monotonic()
             self._jump(random.randint(-_MOST_WRONG, _MOST_WRONG))
             if by_chance(0.2):
                 self.clock.jump(_LONG_AGO)
