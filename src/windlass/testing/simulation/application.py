@@ -116,6 +116,19 @@ def _act(ctx: Context, process: Process, number: int) -> object:
     return number
 
 
+class _Unsaid(Exception):
+    """An error that cannot say what is wrong."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class _ServerError(Exception):
+    """As a client of HTTP raises it."""
+
+    status = 503
+
+
 def _snooze() -> Exception:
     return Snooze(timedelta(seconds=random.choice((1, 20))))
 
@@ -127,6 +140,7 @@ _RAISED: dict[str, Callable[[], Exception]] = {
     "cancel": lambda: Cancel("not wanted"),
     "later": lambda: RetryableError("busy", after=timedelta(seconds=3)),
     "snooze": _snooze,
+    "odd": lambda: random.choice((ConnectionError("away"), _Unsaid(), _ServerError("x" * 5000))),
 }
 
 

@@ -260,6 +260,7 @@ class Operator(Person):
             yield "ask again", 0.5
         checker = self.world.checker
         yield from dict.fromkeys(_BY_ITSELF, 0.1).items()
+        yield "settings", 0.2
         for verb, states in _ON_JOBS.items():
             if any(checker.in_state.get(state) for state in states) if states else checker.known:
                 yield verb, 0.2
@@ -398,6 +399,9 @@ class Operator(Person):
                 *(ops.status, ops.signals, ops.types, ops.workers, ops.metrics, ops.alerts, ops.autoscale),
                 *(ops.scrape, ops.dead_groups, ops.database, ops.keys, ops.audit, ops.settings),
                 *(ops.schedules.list, ops.operations.list, self.store.status, self.store.check),
+                *(ops.history, partial(ops.audit, who=self.name, limit=1), self.store.releases),
+                *(partial(ops.schedules.show, TICK), partial(self.store.api_keys_used, self._made)),
+                partial(self.store.failures, limit=5),
             )
         )
         return "", lambda: [look()]

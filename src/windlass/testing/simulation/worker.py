@@ -11,7 +11,7 @@ from windlass.config import WorkerConfig
 from windlass.errors import StoreError
 from windlass.loop import Loop, pause_after
 from windlass.ops.bulk import Carrier
-from windlass.outcome import Result
+from windlass.outcome import Result, hung
 from windlass.testing.simulation.application import SLOW_SECONDS
 from windlass.testing.simulation.determinism import by_chance
 from windlass.testing.simulation.process import Killed, Process, When
@@ -133,6 +133,7 @@ class Worker(Process):
             yield "end", 4.0 * eager
         if self._hands.running and not self.world.calm:
             yield "interrupt", 0.1
+            yield "hang", 0.1
         if self.drained and not self._parts.runs and self._parts.settler.empty:
             yield "leave", 2.0
 
@@ -165,6 +166,7 @@ class Worker(Process):
                 "begin": self._begin,
                 "end": self._end_run,
                 "interrupt": self._interrupt,
+                "hang": self._hang,
                 "leave": self._leave,
                 "kill": self.kill,
             }[what]()
@@ -214,6 +216,11 @@ class Worker(Process):
         """The shutdown of a worker that did not wait: it asks every run to stop, and goes on as drained."""
         self._drain()
         self._shutdown._interrupt(0.0)  # noqa: SLF001
+
+    def _hang(self) -> None:
+        """Its guard notes that a job keeps it from answering, or that it answers again."""
+        lease = random.choice(self._hands.running).run.lease
+        self.store.note_hang(lease.job.seq, lease.token, hung(20.0, "") if by_chance(0.6) else None)
 
     def _drain(self) -> None:
         self.drained = True
