@@ -39,7 +39,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "checked": {"sample": 1.0, "verify_after": 20, "sensitive": True},
 }
 TYPES = tuple(OPTIONS)
-# A handler of this type does not return before so many seconds, now and then.
+# How long a handler of the type `slow` takes, now and then.
 SLOW_SECONDS = 40.0
 _EVERY = timedelta(seconds=30)
 # What a handler does, and how often of a hundred.
@@ -64,18 +64,15 @@ def register(process: Process) -> None:
     """What a process of its release knows."""
     queue, world = process.queue, process.world
 
-    def act(ctx: Context, number: int) -> object:
+    def handle(ctx: Context, number: int) -> object:
         world.note_start(process, ctx)
         return _act(ctx, process, number)
 
-    def handle(ctx: Context, number: int) -> object:
-        return act(ctx, number)
-
     def handle_more(ctx: Context, number: int, extra: int = 0) -> object:
-        return act(ctx, number + extra)
+        return handle(ctx, number + extra)
 
     def tick(ctx: Context) -> None:
-        act(ctx, 0)
+        handle(ctx, 0)
 
     for name, options in OPTIONS.items():
         handler: Callable[..., object] = handle_more if (name, process.release) == ("plain", 2) else handle

@@ -378,15 +378,15 @@ class Checker:
             if ended and step.what != "reaper":
                 del self._rated[lease]
         row = self._db.execute("select next_at from windlass_limits where name = 'rated'").fetchone()
-        stands = 0 if row is None else row["next_at"]
+        next_at = 0 if row is None else row["next_at"]
         if self._world.disturbed != self._rated_since:
             # Wall clocks jumped: from here on, what was spent is counted again.
-            self._rated, self._rated_since, self._spent = {}, self._world.disturbed, stands
+            self._rated, self._rated_since, self._spent = {}, self._world.disturbed, next_at
         earliest = self._spent
         for at in sorted(self._rated.values()):
             earliest = max(earliest, at - interval) + interval
-        if stands > max(now, earliest + interval // 2):
-            late = (stands - max(now, earliest)) / 1e6
+        if next_at > max(now, earliest + interval // 2):
+            late = (next_at - max(now, earliest)) / 1e6
             self.fail("rates", f"rated jobs wait {late:.1f} s longer than those that started have taken")
 
     def _check_fleet(self) -> None:
@@ -564,9 +564,9 @@ class Checker:
             " union all select id, state, attempts, history from windlass_archive where state = 'completed'"
         )
         for row in rows:
-            told = len(json.loads(row["history"] or "[]"))
-            if told < row["attempts"]:
-                yield f"job {row['id']} is {row['state']}, {told} of {row['attempts']} attempts are recorded"
+            kept = len(json.loads(row["history"] or "[]"))
+            if kept < row["attempts"]:
+                yield f"job {row['id']} is {row['state']}, {kept} of {row['attempts']} attempts are recorded"
 
     def _wrong_counts(self) -> Iterator[str]:
         """Nothing is counted twice."""

@@ -39,7 +39,7 @@ class Call(NamedTuple):
     verb: str
     asked: Any
     answer: Any
-    # What tells one request from another; the same when it is sent again.
+    # Names the request; the same when it is sent again.
     request: str = ""
 
 

@@ -114,7 +114,7 @@ class Process:
 
     def _read(self, real: Callable[..., Any], verb: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
         self._reach()
-        with self._told(verb):
+        with self._noted(verb):
             return real(verb, *args, **options)
 
     def _write(
@@ -124,13 +124,13 @@ class Process:
         self.world.verbs += 1
         fault, self.fault = self.fault, None
         if fault is None:
-            with self._told(verb):
+            with self._noted(verb):
                 return real(verb, *args, **options)
         when, kills = fault
         # One statement by itself has no inside: it runs as a transaction.
         options.pop("alone", None)
         self.world.note(f"{'killed' if kills else 'answer lost'} {when} {_name(verb)}")
-        with self._told(verb):
+        with self._noted(verb):
             if when is When.INSIDE:
                 real(partial(self._break_off, verb, kills), *args, **options)
             elif when is When.AFTER:
@@ -138,8 +138,8 @@ class Process:
         raise self._lost(kills)
 
     @contextlib.contextmanager
-    def _told(self, verb: Callable[..., Any]) -> Iterator[None]:
-        """Note which statements a verb has run, where a story is told with them."""
+    def _noted(self, verb: Callable[..., Any]) -> Iterator[None]:
+        """Note which statements a verb has run, where a story names them."""
         try:
             yield
         except StoreError as error:
@@ -147,7 +147,7 @@ class Process:
                 self.world.note(f"the disk is full: {_name(verb)} is undone")
             raise
         finally:
-            self.world.tell_statements(_name(verb))
+            self.world.note_statements(_name(verb))
 
     def _break_off(self, verb: Callable[..., Any], kills: bool, tx: Any, *args: Any, **options: Any) -> None:  # noqa: FBT001
         """Run some of its statements. What they changed is rolled back."""

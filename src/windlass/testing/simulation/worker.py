@@ -67,7 +67,7 @@ class Worker(Process):
 
     @property
     def has_published(self) -> bool:
-        """Whether the catalogue was told of its release, a while ago, and has no reason to forget it."""
+        """Whether the catalogue has its release since a while ago, and no reason to forget it."""
         age = self.world.clock.monotonic() - self._began
         steady = self._began > self.world.disturbed
         return bool(self._timers) and self.alive and steady and _HEARD_SECONDS < age < _FRESH_SECONDS

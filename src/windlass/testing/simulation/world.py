@@ -75,7 +75,7 @@ class World:
         self.faults = faults
         self.verbs = self.steps = 0
         self.lines: list[str] = []
-        # The names of the statements that were run since they were last told of; None: they are not noted.
+        # The names of the statements that were run since they were last noted; None: they are not kept.
         self.statements: list[str] | None = None
         self.started: list[Started] = []
         # Side effects that handlers made under `ctx.once`, by job.
@@ -160,7 +160,7 @@ class World:
             self._do(step.what)
         else:
             self._let_do(next(each for each in self.processes if each.name == step.who), step.what)
-        self.tell_statements("a handler's own transaction")
+        self.note_statements("a handler's own transaction")
         self.checker.check(step)
 
     def _let_do(self, process: Process, what: str) -> None:
@@ -301,7 +301,7 @@ class World:
         """It surely did not happen."""
         self.effects[job] -= 1
 
-    def tell_statements(self, verb: str) -> None:
+    def note_statements(self, verb: str) -> None:
         """Add the statements that were run since the last time."""
         if self.statements:
             ran = [
