@@ -312,7 +312,9 @@ class World:
 
     def note(self, line: str) -> None:
         """Add a line to the story."""
-        self.lines.append(f"{self.steps:5d} {self.clock.monotonic():9.2f}  {line}")
+        # The folder is another one in each run.
+        said = line.replace(str(self.path), self.path.name)
+        self.lines.append(f"{self.steps:5d} {self.clock.monotonic():9.2f}  {said}")
 
 
 def _newer_release(folder: Path) -> Path | None:
