@@ -579,11 +579,13 @@ class Checker:
     # --- the end ---
 
     def unfinished(self) -> list[str]:
-        """What has not ended, but for jobs below a dead parent: there an operator decides."""
+        """What has not ended, but for jobs below a dead parent, where an operator decides, or a scheduled one."""
         live = [job for job in self.rows.values() if job["state"] != "dead" and job["type"] not in SCHEDULED]
         running = self._db.execute("select id from windlass_operations where state = 'running'").fetchall()
         waits = self._db.execute("select parent_id, child_id from windlass_dependencies").fetchall()
-        blocked = set(self.in_state.get("dead", ()))
+        # Schedules go on for ever, and of one that only an old release knows the jobs wait for that release.
+        scheduled = {job["id"] for job in self.rows.values() if job["type"] in SCHEDULED}
+        blocked = scheduled.union(self.in_state.get("dead", ()))
         while more := {child for parent, child in waits if parent in blocked} - blocked:
             blocked |= more
         left = [f"{job['id']} is {job['state']}" for job in live if job["id"] not in blocked]
