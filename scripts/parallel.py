@@ -16,6 +16,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from time import perf_counter
+from typing import Literal
 
 # Children import this file, which begins below.
 from windlass import JobType, Queue
@@ -40,15 +41,15 @@ def took(job_type: JobType[[int], int], steps: int, count: int) -> float:
     return perf_counter() - begun
 
 
-def measure(queue: Queue, name: str, executor: str, steps: int, tries: int) -> float:
+def measure(queue: Queue, name: str, executor: Literal["thread", "process"], steps: int, tries: int) -> float:
     """How many times as long two take as one."""
-    job_type = queue.job(name=name, executor=executor)(compute)  # type: ignore[call-overload] # one of two words
+    job_type: JobType[[int], int] = queue.job(name=name, executor=executor)(compute)
     with queue.worker(processes=2, types=[name]):
         # Children start with their first job.
         took(job_type, 1, 2)
         run = partial(took, job_type, steps)
         pairs = [(run(1), run(2)) for _ in range(tries)]
-    one, two = (statistics.median(times) for times in zip(*pairs, strict=True))
+    one, two = (statistics.median(pair[place] for pair in pairs) for place in (0, 1))
     print(f"{name:<10} one job {one:.2f} s, two at once {two:.2f} s: {two / one:.2f} times", flush=True)
     return two / one
 

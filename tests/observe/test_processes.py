@@ -103,7 +103,7 @@ def gauges(found: Scrape) -> dict[str, Counter[tuple[str, ...]]]:
 def counted(site: Site) -> dict[str, Counter[tuple[str, ...]]]:
     """The same by plain SQL."""
     tables = Tables(site.url, to_micros(site.store.now()))
-    dead = Counter((job["type"],) for job in tables.jobs if job["state"] == "dead")
+    dead: Counter[tuple[str, ...]] = Counter((job["type"],) for job in tables.jobs if job["state"] == "dead")
     return {"windlass_queue_depth": tables.depths(), "windlass_dlq_depth": dead}
 
 
