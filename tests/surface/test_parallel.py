@@ -8,6 +8,8 @@ import sys
 import pytest
 
 from tests.surface.conftest import Terminal
+from windlass import JobState, Queue
+from windlass.store.jobs import Filter
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and waits at a FIFO")
 
@@ -53,10 +55,11 @@ def hoard(size: int) -> int:
 """
 
 
-def results(windlass: Terminal, job_type: str) -> list[int]:
-    jobs = windlass.jobs("--type", job_type, "--limit", "1000")
-    assert {job["state"] for job in jobs} == {"completed"}
-    return [windlass.ok("show", job["id"], "--json").json["result"] for job in reversed(jobs)]
+def results(job_type: str) -> list[int]:
+    with Queue("sqlite:///windlass.db") as queue:
+        jobs = queue.store.find(Filter(types=(job_type,)), limit=1000).jobs
+    assert {job.state for job in jobs} == {JobState.COMPLETED}
+    return [int(bytes(job.result or b"")) for job in reversed(jobs)]
 
 
 def test_two_jobs_that_compute_have_an_interpreter_each(windlass: Terminal) -> None:
@@ -69,7 +72,7 @@ def test_two_jobs_that_compute_have_an_interpreter_each(windlass: Terminal) -> N
         windlass.ok("enqueue", "meet", payload, "--app", "app:queue")
     worked = windlass.apart("worker", "start", "app:queue", "--until-empty", "--concurrency", "2")
     assert worked.code == 0, worked.err
-    first, second = results(windlass, "meet")
+    first, second = results("meet")
     assert first != second
 
 
@@ -83,7 +86,7 @@ def test_a_hundred_jobs_that_need_memory_take_no_more_than_the_slots_allow(windl
         "worker", "start", "app:queue", "--until-empty", "--concurrency", str(SLOTS), "--types", "hoard"
     )
     assert worked.code == 0, worked.err
-    highest = results(windlass, "hoard")
+    highest = results("hoard")
     taken = max(highest) - max(highest[:SLOTS])
     # As many as there are slots were there together, and never one more.
     assert (SLOTS - 0.5) * SIZE < taken < (SLOTS + 0.5) * SIZE
