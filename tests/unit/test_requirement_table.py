@@ -10,10 +10,15 @@ from tests import fault_table
 
 # The areas in the order of the page, each with the number of its last requirement.
 AREAS = {
-    **{"JOB": 18, "ENQ": 27, "IDEM": 13, "STORE": 25, "RET": 7, "CLAIM": 24, "LEASE": 17, "EXEC": 20},
-    **{"RETRY": 13, "DLQ": 16, "SCHED": 7, "PRIO": 6, "CONC": 12, "BRK": 9, "BP": 10, "CANC": 5},
-    **{"WORK": 13, "SHUT": 9, "API": 22, "SDK": 5, "CLI": 12, "CFG": 10, "DASH": 10, "OBS": 14},
-    **{"SEC": 13, "OPS": 7, "DEPLOY": 11, "PERF": 12, "QUAL": 7, "X": 32, "M": 39, "A": 24, "R": 37, "E": 18},
+    area: int(last)
+    for area, last in re.findall(
+        r"(\w+) (\d+)",
+        """
+        JOB 18  ENQ 27  IDEM 13  STORE 25  RET 7  CLAIM 24  LEASE 17  EXEC 20  RETRY 13  DLQ 16  SCHED 7
+        PRIO 6  CONC 12  BRK 9  BP 10  CANC 5  WORK 13  SHUT 9  API 22  SDK 5  CLI 12  CFG 10  DASH 10
+        OBS 14  SEC 13  OPS 7  DEPLOY 11  PERF 12  QUAL 7  X 32  M 39  A 24  R 37  E 18
+        """,
+    )
 }
 # Those that came later, each behind the one that it belongs to.
 BESIDE = {
