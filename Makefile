@@ -5,7 +5,7 @@ ARGS ?=
 DEV := "$(PYTHON)" scripts/dev.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-fast check format shape words setup lock docs proofs kill-run kill-commit schedule-run move-run two-hosts bad-company shutdown-matrix suspects churn growth at-size held-xmin
+.PHONY: help run test test-fast check format shape words setup lock docs proofs kill-run kill-commit schedule-run move-run two-hosts bad-company shutdown-matrix suspects parallel churn growth at-size held-xmin
 .PHONY: simulate simulate-mutants power-cuts siege limit-storm unique-storm breaker-walk fairness server-kill foreign-workers contract bad-day
 .PHONY: bench bench-quick bench-pairs bench-self examples screenshots
 
@@ -62,6 +62,9 @@ move-run: ## Move 200,000 jobs to PostgreSQL, kill the move half-way, resume it,
 
 bad-company: ## Crashing, hoarding, spinning, breeding and blocking jobs beside 1,000 good ones
 	@$(DEV) exec python scripts/bad_company.py $(ARGS)
+
+parallel: ## Two jobs that compute, at once and on a core each: how much longer than one alone? Needs two free cores
+	@$(DEV) exec python scripts/parallel.py $(ARGS)
 
 suspects: ## What it brings that jobs whose worker was lost twice run in children
 	@$(DEV) exec python scripts/suspects.py $(ARGS)

@@ -2,7 +2,7 @@
 """Does a server answer as quickly with a million live and ten million archived jobs? Its pages, and a scrape.
 
 Fills a PostgreSQL store, starts `windlass serve` on it and asks for what each page of the dashboard asks
-for, and for /metrics, again and again.
+for, and for /metrics, again and again. In the end: does what has ended keep a job from being accepted?
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from time import perf_counter
 from urllib.request import urlopen
@@ -23,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from growth import ARCHIVED, BODY, JOBS, WEEK, server
 
-from windlass import connect
+from windlass import Queue, connect
 
 TRIES = 30
 PAGES = {
@@ -88,6 +89,19 @@ def took(address: str) -> float:
     return (perf_counter() - begun) * 1000
 
 
+def noop(body: str) -> None:
+    """Is never run."""
+
+
+def accepts(url: str, count: int = 10) -> int:
+    """Enqueue as many jobs as may wait, of the type of those that have ended, which do not fill a queue."""
+    with Queue(url) as queue:
+        waiting = sum(queue.store.take_sample(timedelta(0)).depths().pending.values())
+        for name, most in (("noop", count), ("*", waiting + count)):
+            queue.store.set_setting(f"{name}.hard_depth", str(most))
+        return len(queue.enqueue_many(queue.job(noop).draft(BODY) for _ in range(count)))
+
+
 def main() -> int:
     """Fill, ask, print the table; 1 if a page or a scrape is too slow."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -105,6 +119,10 @@ def main() -> int:
                 asked = [f"{address}/api/v1/{path.format(**known)}" for path in paths]
                 fine &= line(page, [sum(map(took, asked)) for _ in range(TRIES)], len(asked), 100)
             fine &= line("scrape", [took(f"{address}/metrics") for _ in range(TRIES)], 1, 50)
+        accepted = accepts(url)
+        print(
+            f"{accepted} jobs accepted of a type with a depth of at most {accepted} and millions that ended"
+        )
     print("in time" if fine else "TOO SLOW")
     return 0 if fine else 1
 

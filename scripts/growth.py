@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Does a claim cost the same however full the store is? Fills a PostgreSQL store and measures again.
+"""Do a claim and an enqueue cost the same however full a store is? Fills one on PostgreSQL, measures again.
 
 Starts a server of its own, or uses a new database of the one behind --db. Each filling is measured alone.
 """
@@ -11,7 +11,7 @@ import json
 import statistics
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -21,7 +21,7 @@ import psycopg
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.servers import postgres
-from windlass import connect
+from windlass import Queue, connect
 from windlass.bench.postgres import Server
 from windlass.store import statements
 
@@ -31,6 +31,10 @@ SETTINGS = (
 )
 TRIES = 41
 ALLOWED = 1.5
+# Enqueues are measured in turn on both stores, so many at a time.
+ROUNDS, EACH = 40, 50
+WAITING = 100_000
+ENQUEUE_ALLOWED = 1.2
 # Medians of less than a millisecond scatter by so much on a machine that does other things, too.
 NOISE = 0.3
 JOBS = """
@@ -145,6 +149,36 @@ def measure(url: str, name: str, filling: str, limits: tuple[int, ...]) -> bool:
     return fine
 
 
+def noop(body: str) -> None:
+    """Is never run."""
+
+
+def measure_enqueues(place: Server, scale: float) -> bool:
+    """The P99 of an enqueue beside none and beside many that wait; whether they are alike."""
+    taken: list[list[float]] = [[], []]
+    with ExitStack() as stack:
+        job_types = []
+        for depth in (0, round(WAITING * scale)):
+            url = place.fresh("growth", beside=depth > 0)
+            connect.migrate(url)
+            with psycopg.connect(url, autocommit=True) as store:
+                store.execute(JOBS.format(count=depth, type="noop", priority=5, due=1, delay=0, body=BODY))
+                store.execute("vacuum analyze windlass.jobs")
+            job_types.append(stack.enter_context(Queue(url)).job(noop))
+        for _ in range(ROUNDS):
+            for job_type, times in zip(job_types, taken, strict=True):
+                for _ in range(EACH):
+                    begun = perf_counter()
+                    job_type.enqueue(BODY)
+                    times.append((perf_counter() - begun) * 1000)
+    few, many = (statistics.quantiles(times, n=100)[-1] for times in taken)
+    print(
+        f"P99 of an enqueue: {few:.2f} ms beside no other, {many:.2f} ms beside {depth:,} that wait",
+        flush=True,
+    )
+    return many <= max(ENQUEUE_ALLOWED * few, few + NOISE)
+
+
 @contextmanager
 def server(url: str | None) -> Iterator[Server]:
     """New databases, on a server of our own if none is given."""
@@ -164,7 +198,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--db", help="a PostgreSQL server, on which databases are made and dropped")
     parser.add_argument("--scale", type=float, default=1.0, help="fill with more or fewer jobs")
-    parser.add_argument("--only", default="", help="only fillings with this word in their name")
+    parser.add_argument("--only", default="", help="only fillings with this word in their name, or `enqueue`")
     options = parser.parse_args()
     print(f"{'filling':<38}{'claim':>6}{'ms before':>10}{'after':>10}{'blocks':>9}{'after':>9}")
     with server(options.db) as place:
@@ -173,6 +207,8 @@ def main() -> int:
             for name, filling in fillings(options.scale).items()
             if options.only in name
         ]
+        if options.only in "enqueue":
+            fine.append(measure_enqueues(place, options.scale))
     print("within 1.5 times" if all(fine) else "NOT within 1.5 times")
     return 0 if all(fine) else 1
 

@@ -1,6 +1,7 @@
 """On which store does kill_run.py run, what happens to it meanwhile, and is it sound in the end?"""
 
 import sqlite3
+import subprocess
 import sys
 import threading
 import time
@@ -67,8 +68,8 @@ class ServerPlace:
 
     def __init__(self, seconds: float) -> None:
         self._pair = standby.Pair(MAJOR, durable=True)
-        name = self._pair.new_database()
-        self.url = self._pair.url(name)
+        self._name = self._pair.new_database()
+        self.url = self._pair.url(self._name)
         self._error: BaseException | None = None
         plan = [(0.25, "restart", self._restart), (0.5, "restart", self._restart)]
         plan += [(0.75, "failover", self._fail_over)]
@@ -86,8 +87,14 @@ class ServerPlace:
             raise self._error
 
     def problems(self) -> list[str]:
-        """The store's own check says all."""
-        return []
+        """What pg_amcheck finds in the tables and indexes of the server that took over."""
+        program = standby.required(MAJOR) / "pg_amcheck"
+        if not program.exists():
+            return [f"{program} is missing, which checks the server's files"]
+        folder = str(self._pair.standby.folder)
+        words = ["--host", folder, "--username", "postgres", "--install-missing", "--heapallindexed"]
+        done = subprocess.run([program, *words, self._name], capture_output=True, text=True, check=False)
+        return (done.stdout + done.stderr).splitlines() if done.returncode else []
 
     def close(self) -> None:
         """Throw both servers away."""

@@ -24,6 +24,7 @@ from tests.history.check import Rules, check
 from tests.history.end import look
 from tests.history.record import Reader, Recorder, Verb
 from tests.servers import netns, postgres, standby
+from tests.waiting import WHOLE_RUN, until
 
 APART = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 CHUNK = 10_000
@@ -60,12 +61,22 @@ def run(options: argparse.Namespace, hosts: netns.Hosts, server: postgres.Server
     recorder = Recorder(server.folder / "history")
     queue, note = two_hosts_app.queue, two_hosts_app.note
     queue.publish()
-    for start in range(0, options.jobs, CHUNK):
-        numbers = range(start, min(start + CHUNK, options.jobs))
+    for first in range(0, options.jobs, CHUNK):
+        numbers = range(first, min(first + CHUNK, options.jobs))
         recorder.enqueue(queue.store, [note.draft(number) for number in numbers])
-    begun = time.monotonic()
-    codes = work(options, hosts, recorder, f"postgresql://postgres@{hosts.address}/{standby.name_of(local)}")
-    history = Reader(recorder.path)
+    gate, begun, history = server.folder / "gate", time.monotonic(), Reader(recorder.path)
+    os.environ["GATE"] = str(gate)
+    address = f"postgresql://postgres@{hosts.address}/{standby.name_of(local)}"
+    workers = start(options, hosts, recorder, address)
+    try:
+        # Jobs wait for it: else the first host may have emptied the queue before the second has started.
+        until(lambda: history.read() and len(history.running()) == len(hosts.names), "every host has jobs")
+        gate.touch()
+        codes = [worker.wait(WHOLE_RUN) for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
     shown = result.Result("two-hosts", local)
     shown.promise("workers end with exit code 0", codes, held=not any(codes))
     check(history.read(), look(queue.store, local), Rules()).add_to(shown)
@@ -77,12 +88,14 @@ def run(options: argparse.Namespace, hosts: netns.Hosts, server: postgres.Server
     return 0 if shown.close(options.json) else 1
 
 
-def work(options: argparse.Namespace, hosts: netns.Hosts, recorder: Recorder, url: str) -> list[int]:
-    """Start the workers of every host; their exit codes, once the queue is empty."""
+def start(
+    options: argparse.Namespace, hosts: netns.Hosts, recorder: Recorder, url: str
+) -> list[subprocess.Popen[bytes]]:
+    """Start the workers of every host."""
     windlass = str(Path(sys.executable).with_name("windlass"))
     command = [windlass, "worker", "start", "two_hosts_app:queue", "--until-empty"]
     command += ["--concurrency", str(options.slots)]
-    workers = [
+    return [
         subprocess.Popen(
             [*hosts.enter(host), *APART, *command],
             cwd=Path(__file__).parent,
@@ -92,13 +105,6 @@ def work(options: argparse.Namespace, hosts: netns.Hosts, recorder: Recorder, ur
         for host in hosts.names
         for _ in range(options.workers)
     ]
-    try:
-        return [worker.wait() for worker in workers]
-    finally:
-        for worker in workers:
-            if worker.poll() is None:
-                worker.kill()
-                worker.wait()
 
 
 if __name__ == "__main__":

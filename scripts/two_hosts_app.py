@@ -1,6 +1,8 @@
 """What do the workers of two_hosts.py run? A job that records each of its executions."""
 
+import os
 import sys
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -10,10 +12,13 @@ from windlass import Context, Queue
 
 queue = Queue()
 recorder = from_environment()
+gate = Path(os.environ.get("GATE", "/"))
 
 
 @queue.job(max_attempts=1)
 def note(ctx: Context, number: int) -> int:
-    """Record that this job ran here."""
+    """Record that this job ran here, once every host has a job."""
     with recorder.run(ctx.id, ctx.attempt):
+        while not gate.exists():
+            time.sleep(0.01)
         return number

@@ -436,6 +436,15 @@ def _listed(allowed: str) -> Callable[[object], tuple[str, ...]]:
     return lambda value: tuple(part.strip() for part in _texts(value, allowed) if part.strip())
 
 
+def _patterns(value: object) -> object:
+    allowed = "names or patterns of types, such as email.*,report"
+    found = _listed(allowed)(value)
+    if isinstance(value, str) and not found:
+        # Not all types: an empty variable of a script would serve what it was to leave out.
+        raise must_be("", value, allowed)
+    return found
+
+
 def _pools(value: object) -> object:
     parts = _texts(value, "pools such as email=send_*:5, with spaces between them", separator=None)
     return tuple(parse_pool(part) for part in parts)
@@ -449,7 +458,6 @@ def _keys(value: object) -> object:
 
 
 _NAMES = _listed("names or addresses, separated by commas")
-_PATTERNS = _listed("names or patterns of types, such as email.*,report")
 _SWITCH = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(("false", "no", "off", "0"), False)
 _WORKER = "worker."
 _SERVER = "server."
@@ -483,7 +491,7 @@ OPTIONS: dict[str, _Option] = {
     # A process of its own can be started anew; a worker inside another program cannot.
     "worker.most_held": _Option(_whole, 3),
     "worker.concurrency": _Option(_whole, _STANDARD.concurrency),
-    "worker.types": _Option(_PATTERNS, _STANDARD.types),
+    "worker.types": _Option(_patterns, _STANDARD.types),
     # On the command line the store decides, if nobody says anything.
     "worker.shell": _Option(_yes_or_no, default=None),
     "worker.lease": _Option(_duration, _STANDARD.lease),

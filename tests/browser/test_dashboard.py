@@ -107,6 +107,48 @@ def test_a_dead_job_is_edited_and_replayed(look: Watched, shop: Shop) -> None:
     assert shop.ops.show(job_id).replay_count == 1
 
 
+def test_a_dead_job_is_replayed_by_one_click_unless_its_type_is_sensitive(look: Watched, shop: Shop) -> None:
+    @shop.queue.job(name="card.charge", sensitive=True, max_attempts=1)
+    def charge(cents: int) -> None:
+        raise ConnectionError("no answer")
+
+    job_id, charged = dead_invoice(shop), shop.enqueue("card.charge", {"cents": 5})
+    work_off(shop)
+    page = look.open(f"#/jobs/{job_id}")
+    page.get_by_role("button", name="Replay", exact=True).click()
+    expect(page.locator("#notes")).to_contain_text("The job is pending")
+    expect(page.locator("h1 .badge")).to_have_text("due")
+    assert shop.ops.show(job_id).state is JobState.PENDING
+
+    # The browser tells of the refusal, and the page asks.
+    look.expected = ("409 (Conflict)",)
+    page = look.open(f"#/jobs/{charged}")
+    page.get_by_role("button", name="Replay", exact=True).click()
+    page.get_by_label("I have looked at them").check()
+    assert shop.ops.show(charged).state is JobState.DEAD
+    page.get_by_role("dialog").get_by_role("button", name="Replay", exact=True).click()
+    expect(page.locator("h1 .badge")).to_have_text("due")
+    work_off(shop)
+
+
+def test_a_scheduled_job_shows_when_it_runs_and_its_priority(look: Watched, shop: Shop) -> None:
+    job_id = shop.enqueue("cart.remind", {"cart": 3}, delay=3 * 3600, priority=7, tenant="planned")
+    run_at = shop.ops.show(job_id).run_at
+    page = look.open("#/jobs?q=tenant:planned%20state:scheduled")
+    row = page.locator("tbody tr")
+    expect(row).to_have_count(1)
+    expect(row.locator("[data-name=State]")).to_have_text("scheduled")
+    expect(row.locator("[data-name=Priority]")).to_have_text("7")
+    expect(row.locator("[data-name=When] time")).to_have_attribute(
+        "datetime", run_at.isoformat().replace("+00:00", "Z")
+    )
+    expect(row.locator("[data-name=When]")).to_have_text(re.compile("^in (3h|2h)"))
+    row.get_by_role("link").first.click()
+    expect(page.locator("h1 .badge")).to_have_text("scheduled")
+    expect(page.locator(".facts")).to_contain_text("Run at")
+    expect(page.locator(".story .next")).to_contain_text("Runs in")
+
+
 def test_a_type_is_paused_and_resumed(look: Watched, shop: Shop) -> None:
     page = look.open("#/types")
     page.get_by_role("button", name="Pause cart.remind").click()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 
 import httpx2
@@ -12,9 +13,13 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import Watched
 from tests.browser.stage import INCIDENTS, opened
+from tests.observe.scene import parsed
 from tests.server.conftest import serving, visitor
 from tests.server.process import ServerProcess
 from tests.servers.ports import free_port
+
+OLDEST = "windlass_oldest_due_age_seconds"
+DEPTH = "windlass_queue_depth"
 
 
 @pytest.mark.parametrize("cause", INCIDENTS)
@@ -48,6 +53,34 @@ def fix(page: Page, job_type: str) -> None:
     expect(page.locator("#notes")).to_contain_text(f"{job_type} is resumed")
     expect(page.locator(".verdict")).to_have_attribute("data-state", "healthy")
     expect(page).to_have_title("Overview · Windlass")
+
+
+def test_a_starved_priority_is_seen_beside_the_depth_of_its_type(browser: Browser, tmp_path: Path) -> None:
+    with opened(f"sqlite:///{tmp_path / 'jobs.db'}") as shop:
+        for cart in range(3):
+            shop.enqueue("cart.remind", {"cart": cart})
+        shop.let_time_pass(timedelta(minutes=12))
+        for number in range(2):
+            shop.enqueue("email.send", {"to": f"user{number}@example.org"})
+        with serving(shop.queue, upkeep=False) as house:
+            page = Watched(browser.new_page(), house.url).open()
+            bands = page.locator("section", has_text="Priority bands").locator("tbody tr")
+            expect(bands).to_have_count(2)
+            for band, due, starved in ((bands.first, "2", 0), (bands.last, "3", 1)):
+                expect(band.locator("[data-name=Due]")).to_have_text(due)
+                expect(band.locator(".badge", has_text="starved")).to_have_count(starved)
+            expect(bands.last.locator("[data-name=Oldest]")).to_contain_text("12m")
+            of_type = page.locator("section", has_text="All about types").locator(
+                "tr", has_text="cart.remind"
+            )
+            expect(of_type.locator("[data-name=Due]")).to_have_text("3")
+            page.close()
+            with visitor(house.url) as caller:
+                scraped = parsed(caller.get("/metrics").text)
+    lanes = {(labels["type"], labels["priority"]): value for labels, value in scraped[OLDEST]}
+    assert lanes["cart.remind", "2"] >= 720 > lanes["email.send", "8"]
+    depths = {(each["type"], each["priority"]): n for each, n in scraped[DEPTH] if each["view"] == "due"}
+    assert (depths["cart.remind", "2"], depths["email.send", "8"]) == (3, 2)
 
 
 def test_all_is_well_when_nothing_is_wrong(browser: Browser, tmp_path: Path) -> None:

@@ -274,6 +274,32 @@ def test_rows_of_workers_that_are_gone_do_not_pile_up_for_ever(store: Store, clo
     assert sorted(states(store)) == ["alive"]
 
 
+def test_a_thousand_restarts_leave_a_small_table_that_holds_up_nothing(
+    store: Store, clock: ManualClock
+) -> None:
+    store.join(a_worker("first"))
+    cut_off = take_new(store, worker="first")
+    assert store.declare_dead("first", 0)
+    for number in range(1_000):
+        name = f"restart-{number}"
+        store.join(a_worker(name))
+        clock.advance(1)
+        # Every second one crashes.
+        assert number % 2 == 0 or store.declare_dead(name, 0)
+        store.leave(name)
+        if number % 100 == 99:
+            store.prune(Retention())
+    known = states(store)
+    assert (len(known), known["first"], known["restart-999"]) == (501, "dead", "dead")
+    assert alive(store) == []
+    # The job of the first one still keeps its row; it is taken back and run as any other.
+    assert settle(store, cut_off, REAPED)
+    assert take_one(store, worker="next").id == cut_off.id
+    clock.advance(timedelta(days=2))
+    store.prune(Retention())
+    assert states(store) == {}
+
+
 def test_workers_that_wait_are_kept_alive_together_and_the_dead_stay_dead(store: Store) -> None:
     for name in ("waits", 'it\'s "here", {too}', "dead", "apart"):
         store.join(a_worker(name))

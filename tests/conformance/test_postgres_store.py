@@ -53,6 +53,16 @@ from windlass.store.upkeep import Retention
 __all__ = ["store", "url"]
 
 
+@pytest.mark.parametrize(
+    "change", ["state = 'bogus'", "priority = 11", "priority = -1", "max_attempts = 21", "max_attempts = 0"]
+)
+def test_the_database_itself_refuses_what_no_job_can_be(url: str, store: Store, change: str) -> None:
+    job = put_one(store)
+    with pytest.raises(psycopg.errors.CheckViolation):
+        run(url, f"update windlass.jobs set {change}")
+    assert look_up(store, job.id) == job
+
+
 # --- who may connect ----------------------------------------------------------------------------
 
 

@@ -18,7 +18,6 @@ import pytest
 from tests.crash.app import breed, hang, hold, hold_apart, poison, work, work_apart
 from tests.crash.processes import ROOT, Site, on_both
 from tests.history.record import Verb
-from tests.servers import postgres
 from tests.servers.ports import free_port
 from tests.waiting import PATIENCE, gone, until
 from windlass.job import JobState, Reason
@@ -58,17 +57,9 @@ def answer(port: int) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
-@pytest.mark.parametrize("engine", ["sqlite", "postgres-15"])
-def test_f01_nothing_survives_a_killed_supervisor_and_its_jobs_run_elsewhere(
-    engine: str, tmp_path: Path
-) -> None:
+@on_both
+def test_f01_nothing_survives_a_killed_supervisor_and_its_jobs_run_elsewhere(site: Site) -> None:
     """Four workers and eight children under load."""
-    with contextlib.ExitStack() as stack:
-        url = None if engine == "sqlite" else stack.enter_context(postgres.fresh(15))
-        kill_supervisor(stack.enter_context(Site(tmp_path, url)))
-
-
-def kill_supervisor(site: Site) -> None:
     supervisor = site.fleet(4, "--pool", "apart=hold_apart,breed:2", "--pool", "light=hold,work:4")
     apart = site.enqueue(*(hold_apart.draft(site.gate) for _ in range(7)))
     [bred_by] = site.enqueue(breed.draft(1000))

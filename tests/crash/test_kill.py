@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -49,6 +50,20 @@ def test_the_jobs_of_a_killed_worker_run_again_at_once(site: Site) -> None:
     site.worker()
     victim.kill()
     _assert_recovered(site, jobs)
+
+
+def test_a_scheduled_job_runs_at_its_time_though_everything_was_killed_meanwhile(site: Site) -> None:
+    [job_id] = site.enqueue(work.options(delay=3).draft(0.01))
+    victim = site.worker()
+    victim.kill()
+    victim.wait(PATIENCE)
+    site.worker()
+    until(lambda: _all_completed(site, [job_id]), "it runs")
+    job = site.store.get(job_id)
+    assert job is not None
+    assert job.started_at is not None
+    assert job.started_at >= job.run_at
+    assert (job.run_at - job.created_at, job.attempts) == (timedelta(seconds=3), 1)
 
 
 @pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="a namespace of its own needs root")

@@ -10,11 +10,14 @@ from contextlib import ExitStack, closing
 import pytest
 
 from tests.faults.scene import ENQUEUE, SETTLE, Yard, a_draft, impatient
-from tests.servers import standby
+from tests.servers import postgres, standby
 from tests.servers.proxy import Proxy, Where
 from tests.waiting import until
 from windlass import connect
+from windlass.clock import SystemClock
 from windlass.errors import StoreUnavailable
+from windlass.ops import Ops
+from windlass.ops.doctor import Diagnosis, Level, checkup, diagnoses
 from windlass.store.jobs import Filter
 
 # As long as a watchful operator or a failover manager takes.
@@ -103,3 +106,26 @@ def test_f09_a_commit_whose_replica_is_lost_is_a_failure_and_so_is_its_repeat_un
         standby.kill(pair.primary)
         pair.standby.promote()
         assert patient.store.get(draft.id) is not None
+
+
+def test_f09_a_standby_to_which_a_failover_would_lose_jobs_is_warned_of() -> None:
+    def found() -> list[Diagnosis]:
+        return [each for each in diagnoses(checkup(ops, SystemClock())) if each.name == "standby"]
+
+    programs = standby.required(15)
+    with (
+        postgres.running(15) as primary,
+        closing(connect.open(primary.new_database())) as opened,
+        closing(standby.Standby(primary, programs, durable=False)) as follower,
+    ):
+        ops = Ops(opened.store)
+        assert found() == []
+        follower.start()
+        until(found, "it follows, and no one waits for it")
+        [warning] = found()
+        assert warning.level is Level.WARNING
+        assert warning.sentence.startswith("no standby is synchronous")
+        # What the warning advises ends it.
+        primary.run(str(warning.fix))
+        primary.run("select pg_reload_conf()")
+        until(lambda: not found(), "the primary waits for it")

@@ -57,6 +57,41 @@ def test_a_spike_is_seen_at_once_and_forgotten_after_the_cool_down(tmp_path: Pat
         assert stage.ops.autoscale().desired == 1
 
 
+PEAK, OFF_PEAK = 200, 2
+RAN = 30.0
+
+
+def test_a_series_of_depths_asks_for_thirteen_at_the_peak_and_for_three_off_it() -> None:
+    """Jobs of 30 s come 200 a minute, which is the work of ten workers, and later 2 a minute."""
+    workers, depth, asked = 3, 0, []
+    for coming in [PEAK] * 30 + [OFF_PEAK] * 30:
+        depth = max(0, depth + coming - workers * 20)
+        load = Load(type=MAIL, waiting=depth, arrivals=coming / 60, service=RAN)
+        workers = desired([load], slots=10, targets=TARGETS)
+        asked.append(workers)
+    # In the first minute more, for what has piled up with only three.
+    assert asked == [23] + [13] * 29 + [3] * 30
+
+
+def test_a_fleet_that_follows_has_grown_within_five_minutes_and_shrinks_off_peak(tmp_path: Path) -> None:
+    """The same on a store, from its own counts and with the cool-down."""
+    with staged(tmp_path) as stage:
+        stage.ops.set_settings({"autoscale.least": "3"})
+        workers, depth, asked, depths = 3, 0, [], []
+        for coming in [PEAK] * 30 + [OFF_PEAK] * 30:
+            stage.enqueue(coming)
+            ended = min(depth + coming, workers * 20)
+            stage.work(ended, ran=RAN)
+            depth += coming - ended
+            stage.minutes(1)
+            workers = stage.ops.autoscale().desired
+            asked.append(workers)
+            depths.append(depth)
+        assert min(asked[4:30]) >= 13
+        assert depths[4:] == [0] * 56
+        assert asked[-5:] == [3] * 5
+
+
 def test_a_long_cool_down_is_looked_at_by_the_hour(tmp_path: Path) -> None:
     with staged(tmp_path) as stage:
         stage.ops.set_settings({"autoscale.cooldown": "3h"})

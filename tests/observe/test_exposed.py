@@ -24,6 +24,7 @@ from windlass.loop import Loop
 from windlass.observe import exposition, names
 from windlass.observe.alerts import ALERTS, RUNBOOK
 from windlass.observe.exposition import family, render
+from windlass.observe.fleet import SILENT_AFTER
 from windlass.observe.gather import swings
 from windlass.observe.metrics import METRICS, OWN, SERVICES, TENANTS, Kind, Metric
 from windlass.ops.access import KeyWish
@@ -103,6 +104,20 @@ def test_two_servers_say_the_same_and_a_restart_changes_nothing(tmp_path: Path) 
         second = again.ops.scrape()
     steady = [line for line in first.splitlines() if "_seconds" not in line or "bucket" in line]
     assert steady == [line for line in second.splitlines() if "_seconds" not in line or "bucket" in line]
+
+
+def test_a_worker_that_says_nothing_any_more_is_alive_for_one_time_out_and_no_longer(tmp_path: Path) -> None:
+    with staged(tmp_path) as stage:
+        for name in ("worker-2", "worker-3"):
+            stage.worker(name)
+        alive: list[float] = []
+        for _ in range(SILENT_AFTER // timedelta(seconds=1) + 2):
+            stage.clock.advance(1)
+            for name in ("worker-1", "worker-2"):
+                stage.beat(name)
+            states = {labels["state"]: value for labels, value in stage.scrape()["windlass_workers"]}
+            alive.append(states["alive"])
+        assert alive == [3] * (SILENT_AFTER // timedelta(seconds=1)) + [2] * 2
 
 
 def test_types_beyond_the_bound_are_counted_together(tmp_path: Path) -> None:

@@ -44,11 +44,11 @@ class ServerProcess:
 
     def stop(self) -> int:
         """As an operator does, who sees that it serves; the exit code."""
-        self._await_start()
+        self.await_start()
         self._process.terminate()
         return self._process.wait(PATIENCE)
 
-    def _await_start(self) -> None:
+    def await_start(self) -> None:
         """One that has just taken another's place may not obey yet, and would end by the signal itself."""
         until(lambda: self._process.poll() is not None or self._serves(), "it serves or has ended")
 

@@ -95,6 +95,8 @@ def test_a_key_is_shown_once_and_stored_as_a_digest(locked: House) -> None:
     assert "digest" not in listed.text
     [shown] = [key for key in listed.json()["keys"] if key["name"] == "billing"]
     assert (shown["roles"], shown["types"], shown["rate"]) == (["producer"], ["add"], 5)
+    # Without a wish a service may enqueue a thousand jobs a second.
+    assert {key["rate"] for key in listed.json()["keys"] if key["name"] == "root"} == {1_000}
     for key in locked.queue.store.api_keys():
         assert secret.split("_", 2)[2] not in key.digest
     wrongs: list[dict[str, Any]] = [

@@ -94,6 +94,9 @@ def test_who_has_only_an_address_sees_what_is_wrong(house: House, typed: Callabl
     assert "cancelled" in typed("dlq", "list", "--group")
     assert "no worker is running" in typed("worker", "health", code=1)
     assert "Waiting, by priority" in typed("signals")
+    assert "add" in typed("metrics")
+    assert "desired: " in typed("autoscale")
+    assert "WindlassNoWorkers" in typed("alerts", "--json", code=1)
     with house.queue.worker():
         house.queue.enqueue("add", {"a": 3}).wait(PATIENCE)
         frame = typed("top", "--once")
@@ -112,10 +115,12 @@ def test_who_has_only_an_address_can_mend_it(house: House, typed: Callable[..., 
     typed("bury", "one")
     typed("replay", "one", "--payload", '{"a": 7}')
     assert bytes(house.ops.show("one").payload) == b'{"a":7}'
-    assert typed("bury", "--type", "add", "--dry-run") == "would bury 3 jobs\n"
+    assert typed("bury", "--type", "add", "--dry-run") == "3 jobs would be moved to the dead letters\n"
     assert "3 jobs moved" in typed("bury", "--type", "add", "--yes")
-    assert typed("replay", "--where", "payload.a=7", "--dry-run") == "would replay 1 job\n"
+    assert typed("replay", "--where", "payload.a=7", "--dry-run") == "1 job would be sent back to be run\n"
     assert "discarded" in typed("discard", "two")
+    assert "added" in typed("schedule", "add", "nightly", "add", '{"a": 1}', "--cron", "0 3 * * *")
+    assert [each.name for each in house.ops.schedules.list()] == ["nightly"]
     house.queue.enqueue("add", {"a": 1}, key="later", delay=3600)
     house.queue.enqueue("add", {"a": 1}, key="now")
     assert "1 job cancelled" in typed("cancel", "--state", "scheduled", "--yes")
@@ -131,7 +136,7 @@ def test_an_empty_word_chooses_no_jobs_rather_than_all(
     house: House, typed: Callable[..., str], option: str
 ) -> None:
     house.queue.enqueue("add", {"a": 1}, key="one", tenant="acme")
-    assert typed("cancel", option, "", "--dry-run") == "would cancel 0 jobs\n"
+    assert typed("cancel", option, "", "--dry-run") == "0 jobs would be cancelled\n"
     assert "no jobs match" in typed("cancel", option, "", "--yes")
     assert "acme" not in typed("list", option, "", "--json")
     assert house.ops.show("one").state == "pending"

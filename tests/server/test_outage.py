@@ -95,6 +95,8 @@ def test_posts_that_come_together_are_all_answered_soon_and_then_at_once(place: 
             # Once that is known, nobody waits any more.
             until(lambda: timed(callers[0])[0] < 1, "a post is refused at once")
             until(lambda: callers[0].get(house.url + "/health").status_code == 503, "health says so")
+            # The process itself is well: to start it again would not bring the store back.
+            assert callers[0].get(house.url + "/health/live").status_code == 200
         finally:
             place.give()
         until(lambda: callers[0].post("/jobs", json=JOB).status_code == 201, "the store is back")

@@ -89,6 +89,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "both a delay and a time": ({"delay": 1, "run_at": "2030-01-01T00:00:00Z"}, "run_at"),
     "an empty key": ({"key": ""}, "key"),
     "a key with a NUL": ({"key": "a\0b"}, "key"),
+    "a key of 257 characters": ({"key": "k" * 257}, "key"),
+    "a type of 129 characters": ({"type": "t" * 129}, "type"),
     "an id that is none": ({"id": "job1"}, "id"),
     "a field that does not exist": ({"prio": 1}, "prio"),
     "a payload that is no object": ({"payload": [1]}, "payload"),

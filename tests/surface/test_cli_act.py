@@ -154,10 +154,10 @@ def test_a_filter_chooses_jobs_after_a_dry_run_and_a_yes(
     windlass: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _wait(windlass, "a", "b", "c")
-    assert windlass.ok("cancel", "--type", "shell", "--dry-run").out == "would cancel 3 jobs\n"
+    assert windlass.ok("cancel", "--type", "shell", "--dry-run").out == "3 jobs would be cancelled\n"
     _answer(monkeypatch, "n\n")
     declined = windlass("cancel", "--type", "shell")
-    assert (declined.code, "cancel 3 jobs? [y/N]" in declined.err) == (1, True)
+    assert (declined.code, "3 jobs will be cancelled. Continue? [y/N]" in declined.err) == (1, True)
     assert set(_states(windlass).values()) == {"pending"}
     _answer(monkeypatch, "y\n")
     assert windlass.ok("cancel", "--type", "shell").out == "3 jobs cancelled\n"

@@ -67,14 +67,6 @@ def test_a_store_that_cannot_be_written_is_shown_as_it_was_last_counted(windlass
     assert shell["enqueued"] == 1
 
 
-@pytest.mark.parametrize("command", ["metrics", "autoscale"])
-def test_who_can_only_reach_a_server_is_told_where_it_tells_the_same(
-    windlass: Terminal, command: str
-) -> None:
-    refused = windlass(command, "--db", "http://127.0.0.1:1")
-    assert (refused.code, f"GET /api/v1/{command} tells the same" in refused.err) == (1, True)
-
-
 def test_metrics_show_which_service_sends_most(windlass: Terminal) -> None:
     for name in ("shop", "importer"):
         windlass.ok("keys", "create", name, "--role", "producer")

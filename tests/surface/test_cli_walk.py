@@ -61,7 +61,7 @@ def test_a_walk_from_the_first_job_to_the_last_record(windlass: Terminal, shop: 
     assert len(windlass.ok("dlq", "list", "--json").json["jobs"]) == 2
     windlass.ok("dlq", "discard", "worse")
     windlass.ok("dlq", "replay", "bad")
-    assert windlass.ok("cancel", "--type", "poison", "--dry-run").out == "would cancel 1 job\n"
+    assert windlass.ok("cancel", "--type", "poison", "--dry-run").out == "1 job would be cancelled\n"
     windlass.ok("cancel", "--type", "poison", "--yes")
     assert Counter(states(windlass).values()) == {"completed": 2, "cancelled": 2, "discarded": 1}
 

@@ -6,13 +6,17 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from tests.surface.conftest import Terminal
 from windlass import InvalidValue, Queue, QueueFull
 from windlass.clock import ManualClock
 from windlass.job import JobState
+from windlass.outcome import Done
+from windlass.store.engine import Settlement, Want
 from windlass.store.jobs import Filter
 
 
@@ -40,6 +44,7 @@ def test_a_full_queue_refuses_and_takes_jobs_again_once_it_has_drained(
     jobs = queue.enqueue_many(work.draft() for _ in range(95))
     with pytest.raises(QueueFull, match="about 95 jobs of type work are waiting, limit 100") as refused:
         queue.enqueue_many(work.draft() for _ in range(10))
+    assert queue.store.count(Filter(), limit=200) == 95
     assert refused.value.retryable
     assert refused.value.retry_after == 5
     other.enqueue()
@@ -125,6 +130,66 @@ def test_ended_jobs_fill_nothing(queue: Queue, clock: ManualClock) -> None:
             queue.cancel(job.id)
         clock.advance(40)
     assert queue.store.count(Filter(states=(JobState.CANCELLED,)), limit=100) == 50
+
+
+def test_jobs_that_run_or_have_ended_do_not_block_admission(store_url: str, windlass: Terminal) -> None:
+    clock = ManualClock()
+    with Queue(store_url, clock=clock) as queue:
+
+        @queue.job
+        def work() -> None: ...
+
+        queue.store.set_setting("work.hard_depth", "10")
+        want = Want(worker="w", types={"work": 1}, limit=10, lease=timedelta(hours=1))
+        for ends in (True, True, False):
+            queue.enqueue_many(work.draft() for _ in range(10))
+            clock.advance(40)
+            with pytest.raises(QueueFull):
+                work.enqueue()
+            leases = queue.store.claim(want).leases
+            if ends:
+                queue.store.settle([Settlement(lease, Done(), timedelta(0)) for lease in leases])
+            clock.advance(40)
+        queue.enqueue_many(work.draft() for _ in range(10))
+        states = Counter(job.state for job in queue.store.find(Filter(), limit=100).jobs)
+    assert states == {JobState.COMPLETED: 20, JobState.PROCESSING: 10, JobState.PENDING: 10}
+
+
+def test_the_depth_is_counted_now_and_then_and_never_with_the_enqueue(
+    store_url: str, windlass: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    with Queue(store_url, clock=clock) as queue:
+
+        @queue.job
+        def work() -> None: ...
+
+        looks: Counter[str] = Counter()
+
+        def count(name: str) -> None:
+            verb = getattr(queue.store, name)
+
+            def counted(*args: Any) -> Any:
+                looks[name] += 1
+                return verb(*args)
+
+            monkeypatch.setattr(queue.store, name, counted)
+
+        count("depths")
+        count("take_sample")
+        queue.store.set_setting("work.hard_depth", "1000")
+        for _ in range(200):
+            work.enqueue()
+        assert looks == {"depths": 1, "take_sample": 1}
+        # A second later it reads the count that is there, half a minute later it has another one made.
+        clock.advance(2)
+        work.enqueue()
+        assert looks == {"depths": 2, "take_sample": 1}
+        queue.store.enqueue([work.draft() for _ in range(900)])
+        clock.advance(31)
+        with pytest.raises(QueueFull, match="about 1,101 jobs of type work"):
+            work.enqueue()
+        assert looks == {"depths": 3, "take_sample": 2}
 
 
 def test_a_types_highest_priority_is_kept_by_code_and_operators(queue: Queue, clock: ManualClock) -> None:

@@ -115,6 +115,7 @@ def test_every_kind_of_value_is_read_from_the_environment(tmp_path: Path) -> Non
         ("[worker]\ngrace = '40s'", ["worker.grace (windlass.toml)", "exit_after", "'40s'"]),
         ("[worker]\nshell = 3", ["worker.shell (windlass.toml)", "true or false"]),
         ("[worker]\ntypes = 3", ["worker.types (windlass.toml)", "patterns"]),
+        ("[worker]\ntypes = ' , '", ["worker.types (windlass.toml)", "patterns"]),
         ("app = 3", ["app (windlass.toml)", "a text"]),
         ("worker: 3\n", ["windlass.toml", "valid TOML", "at line 1"]),
     ],

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from windlass.clock import ManualClock
 from windlass.store.fleet import WorkerInfo
 from windlass.upkeep import membership as place
 
@@ -92,3 +93,12 @@ def test_here_names_boot_namespace_and_start() -> None:
     assert here.pid_space.startswith("pid:[")
     assert here.pid == os.getpid()
     assert here.pid_started > 0
+
+
+def test_no_two_workers_share_an_id_though_host_and_number_of_the_process_are_the_same() -> None:
+    here = place.here()
+    made = [place.Membership(here, ManualClock()).id for _ in range(100)]
+    assert len(set(made)) == 100
+    assert all(each.startswith(f"{here.host}-{here.pid}-") for each in made)
+    long = msgspec.structs.replace(here, host="h" * 200)
+    assert len(place.Membership(long, ManualClock()).id) == 128

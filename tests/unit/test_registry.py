@@ -59,6 +59,57 @@ def test_what_is_said_is_kept_and_known_as_said() -> None:
     assert made(retry=retry, rules=rules).policy == Policy(retry, rules)
 
 
+def test_a_type_says_its_whole_policy_in_one_place() -> None:
+    policy: dict[str, Any] = {
+        "executor": "process",
+        "memory": "512MB",
+        "cpu_time": "1m",
+        "timeout": "10m",
+        "max_attempts": 3,
+        "retry": Retry(kind="fixed", base=7),
+        "rules": {ValueError: "fatal"},
+        "max_age": "1h",
+        "priority": 4,
+        "max_priority": 6,
+        "version": 2,
+        "when_unsure": "stop",
+        "concurrency": 5,
+        "tenant_concurrency": 2,
+        "rate": "100/m",
+        "burst": 10,
+        "limit_key": "crm",
+        "sensitive": True,
+        "result": False,
+    }
+    handler = made(**policy)
+    assert handler.said == set(policy)
+    # Only what is not a policy is missing: names, secrets and checks.
+    apart = {"name", "encrypt", "verify", "sample", "verify_after", "smoke"}
+    assert set(Options.__annotations__) == {*policy, *apart}
+    known = handler.info()
+    assert known.schema["type"] == "object"
+    told = {name: value for name, value in known.options.items() if name in policy}
+    retry = told.pop("retry")
+    assert (retry["kind"], retry["base"]) == ("fixed", 7)
+    assert told == {
+        "memory": 512 * 2**20,
+        "cpu_time": 60.0,
+        "timeout": 600.0,
+        "max_attempts": 3,
+        "max_age": 3600.0,
+        "priority": 4,
+        "max_priority": 6,
+        "when_unsure": "stop",
+        "concurrency": 5,
+        "tenant_concurrency": 2,
+        "rate": "100/m",
+        "burst": 10,
+        "limit_key": "crm",
+        "sensitive": True,
+        "result": False,
+    }
+
+
 async def asynchronous(_: BaseException) -> None:
     """No rules: nobody would wait for its answer."""
 

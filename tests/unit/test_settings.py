@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from windlass.errors import InvalidValue
-from windlass.policy import Retry
+from windlass.policy import BreakerTerms, Retry
 from windlass.settings import Effective, Settings, check_changes, parse, read, split
 
 
@@ -26,6 +26,9 @@ def test_with_nothing_set_the_defaults_hold() -> None:
     held = effective(settings, "mail")
     assert (held.max_attempts, held.timeout, held.retry) == (5, timedelta(minutes=5), Retry())
     assert (settings.keep_ended, settings.keep_dead) == (timedelta(days=7), timedelta(days=30))
+    assert (settings.soft_depth("mail"), settings.hard_depth("mail")) == (100_000, 500_000)
+    minutes = timedelta(minutes=1)
+    assert settings.breaker("mail") == BreakerTerms(share=0.8, jobs=10, window=5 * minutes, probe=minutes)
 
 
 def test_a_general_setting_holds_for_types_whose_code_says_nothing() -> None:

@@ -46,6 +46,25 @@ def test_a_resumed_type_is_claimed_at_once(still: Still) -> None:
     assert still.job(job).state is JobState.PROCESSING
 
 
+def test_a_replayed_job_of_a_paused_type_waits_for_the_resume(still: Still) -> None:
+    parts = still.build()
+    jobs = still.put(3)
+    for job in jobs:
+        still.store.bury(job.id)
+    still.store.pause("wait")
+    parts.live.refresh()
+    for job in jobs:
+        still.store.replay(job.id)
+    parts.triggers.hint()
+    parts.claimer.tick()
+    assert {still.job(job).state for job in jobs} == {JobState.PENDING}
+
+    still.store.resume("wait")
+    parts.live.refresh()
+    still.run_claimed(3)
+    assert {still.job(job).state for job in jobs} == {JobState.PROCESSING}
+
+
 def test_what_waits_for_a_slot_is_given_back(still: Still) -> None:
     parts = still.build(threads=1)
     claim_ahead(parts, "wait", still.clock.monotonic())

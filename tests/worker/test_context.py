@@ -38,6 +38,44 @@ def done(queue: Queue, *handles: JobHandle) -> list[JobState]:
         return [handle.wait(PATIENCE).state for handle in handles]
 
 
+def test_a_sample_handler_is_given_its_job_and_a_context_and_ends_by_return_or_exception(
+    queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    @queue.job
+    def follow(key: str) -> None: ...
+
+    @queue.job(timeout=3600, max_attempts=2, retry=Retry(kind="fixed", base=0, jitter=0))
+    def sample(ctx: Context, to: str) -> dict[str, Any]:
+        with ctx.once("mail") as mail:
+            ctx.log.info("sample.ran", extra={"to": to})
+        before, left = ctx.deadline, ctx.time_left()
+        assert ctx.extend(timedelta(hours=2))
+        assert ctx.deadline > before
+        assert ctx.time_left() > left
+        assert (ctx.cancelled, ctx.lease_lost, ctx.wait_cancelled(0)) == (False, False, False)
+        ctx.enqueue(follow.options(delay="1h").draft(ctx.key))
+        if ctx.attempt == 1:
+            raise ConnectionError("no answer")
+        return {"job": ctx.id, "type": ctx.type, "key": ctx.key, "to": to, "mail": mail.answer}
+
+    handle = sample.options(key="order-1").enqueue("ann")
+    with caplog.at_level(logging.INFO, "windlass.job"):
+        assert done(queue, handle) == [JobState.COMPLETED]
+    told = {"job": handle.id, "type": "sample", "key": "order-1", "to": "ann", "mail": "done"}
+    assert handle.result() == told
+    assert [entry.outcome for entry in handle.get().history] == ["retry", "completed"]
+    lines = [each.__dict__ for each in caplog.records if each.getMessage() == "sample.ran"]
+    assert [(each["job"], each["attempt"], each["to"]) for each in lines] == [
+        (handle.id, 1, "ann"),
+        (handle.id, 2, "ann"),
+    ]
+    # What the attempt that failed had enqueued is dropped with it.
+    [followed] = queue.store.find(Filter(types=("follow",)), limit=10).jobs
+    assert bytes(followed.payload) == b'{"key":"order-1"}'
+    # There is no verb by which a handler could settle its job.
+    assert not {"ack", "cancel", "complete", "fail", "release", "retry", "settle"} & set(dir(Context))
+
+
 # --- the way back ---------------------------------------------------------------------------------
 
 

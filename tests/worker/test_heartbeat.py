@@ -13,6 +13,7 @@ import pytest
 from tests.waiting import until
 from tests.worker.scene import LEASE, Still, another_worker, claim_ahead
 from windlass.job import Job, JobState, Reason
+from windlass.ops import Ops
 from windlass.outcome import Done
 from windlass.store.engine import Settlement
 from windlass.store.fleet import WorkerInfo
@@ -108,6 +109,21 @@ def test_a_job_that_outlives_many_leases_is_run_once(still: Still) -> None:
     still.finish()
     assert still.job(job).state is JobState.COMPLETED
     assert still.job(job).claims == 1
+
+
+def test_a_worker_is_alive_throughout_a_job_of_five_minutes(still: Still) -> None:
+    still.build()
+    ops = Ops(still.store, clock=still.clock)
+    [job] = still.put()
+    still.run_claimed(1)
+    for _ in range(300):
+        still.pass_time(1)
+        [worker] = ops.workers()
+        assert worker.alive
+        assert worker.silent_for <= timedelta(seconds=2)
+    assert (row(still).busy, row(still).beat) == (1, 150)
+    still.finish()
+    assert (still.job(job).state, still.job(job).claims) == (JobState.COMPLETED, 1)
 
 
 def test_the_first_beat_after_a_gap_extends_every_lease(still: Still) -> None:

@@ -83,6 +83,8 @@ def test_a_stop_lets_running_jobs_finish(queue: Queue) -> None:
     worker.stop()
     assert handle.get().state is JobState.COMPLETED
     assert stopped(queue) == ["stopped"]
+    # The job ended after the last regular heartbeat, and is counted all the same.
+    assert [info.done for info in queue.store.workers()] == [1]
 
 
 def test_a_stop_gives_back_what_has_not_started_with_its_attempt(queue: Queue) -> None:

@@ -128,7 +128,8 @@ def _on_jobs(declared: Action, given: dict[str, Any]) -> None:
         ops = session().ops()
         for name in names:
             job = ops.show(name, tenant=tenant)
-            click.echo(f"would {declared.name} {job.id} ({job.type}), which is {job.state}")
+            become = declared.told(arguments)
+            click.echo(f"{job.id} ({job.type}), which is {job.state}, would be {become}")
     else:
         _on_names(declared, names, {**arguments, "tenant": tenant})
 
@@ -156,11 +157,12 @@ def _on_matches(declared: Action, where: Filter, arguments: dict[str, Any], opti
     ops, name = session().ops(), declared.name
     counted = ops.operations.count(name, where, limit=options["limit"], **arguments)
     many = ("at least " if counted.at_least else "") + count(counted.matched, "job")
+    become = f"be {declared.told(arguments)}"
     if options["dry_run"] or not (counted.matched or counted.at_least):
-        answer(counted, f"would {name} {many}" if options["dry_run"] else "no jobs match")
+        answer(counted, f"{many} would {become}" if options["dry_run"] else "no jobs match")
         return
     if not options["yes"]:
-        click.confirm(f"{name} {many}?", abort=True, err=True)
+        click.confirm(f"{many} will {become}. Continue?", abort=True, err=True)
     begun = ops.operations.start(
         name, where, limit=options["limit"], rate=options["rate"], counted=counted, **arguments
     )

@@ -21,7 +21,7 @@ from windlass.cli.screen import Cell, Row, Screen, as_typed, block, duration, on
 from windlass.cli.session import answer, facts, session, table
 from windlass.clock import SystemClock
 from windlass.loop import Loop
-from windlass.ops import Ops, ScheduleStatus, ScheduleWish
+from windlass.ops import ScheduleStatus, ScheduleWish
 from windlass.ops.schedules import ScheduleHistory
 from windlass.ops.words import ago, clock
 from windlass.payload import parse
@@ -114,13 +114,15 @@ def add(name: str, job_type: str | None, payload: str | None, command: str | Non
     if (job_type is None) == (command is None):
         raise click.UsageError("say either a TYPE or --command")
     content = {"command": command} if job_type is None else {} if payload is None else parse(payload)
-    queue = session().queue
-    queue.publish()
+    ops = session().queue_ops()
+    if ops.remote is None:
+        # A server has the catalogue of its own application.
+        session().queue.publish()
     replace, why = given.pop("replace"), given.pop("why")
     timing = {key: given.pop(key) for key in TimingOptions.__annotations__}
     said: Any = {key: value for key, value in timing.items() if value is not None}
     wish = ScheduleWish(name=name, type=job_type or SHELL, payload=content, timing=said, **given)
-    status = Ops(queue.store, wakeup=queue.wakeup).schedules.add(wish, replace=replace, why=why)
+    status = ops.schedules.add(wish, replace=replace, why=why)
     _lines(status, "added")
 
 

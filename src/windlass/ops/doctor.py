@@ -94,7 +94,7 @@ def checkup(ops: Ops, clock: Clock) -> Checkup:
 
 def diagnoses(found: Checkup) -> list[Diagnosis]:
     """Every thing that was looked at, in the order in which a person should read them."""
-    store = (_settings, _schema, _clock, _room, _retention, _database, _transaction)
+    store = (_settings, _schema, _clock, _room, _retention, _database, _notes, _transaction)
     who = (_fleet, _upkeep, _leases, _listening)
     return [each for part in (*store, *who, _jobs, _findings) for each in part(found)]
 
@@ -178,12 +178,6 @@ def _database(found: Checkup) -> Iterator[Diagnosis]:
         yield Diagnosis("database", Level.WARNING, text, "pip install 'windlass[sqlite]'")
     elif not wrong:
         yield Diagnosis("database", Level.OK, f"{health.kind} {health.version}, its settings are safe")
-    for note in health.notes:
-        if "network file system" in note:
-            yield Diagnosis("database", Level.BAD, note, "move the file to a disk of this machine")
-        elif note.startswith("every user of this machine"):
-            problem, _, remedy = note.partition(": run ")
-            yield Diagnosis("permissions", Level.WARNING, problem, remedy.replace("`", ""))
     dead = sum(each.dead_rows for each in health.tables)
     live = sum(each.rows for each in health.tables)
     if dead > max(_MANY_DEAD_ROWS, live):
@@ -194,6 +188,19 @@ def _database(found: Checkup) -> Iterator[Diagnosis]:
         fix = "raise max_connections, or put a pooler before the server"
         full = health.sessions > _NEARLY_ALL * health.most_sessions
         yield _judged("connections", text, fix, bad=full)
+
+
+def _notes(found: Checkup) -> Iterator[Diagnosis]:
+    for note in found.database.notes:
+        if "network file system" in note:
+            yield Diagnosis("database", Level.BAD, note, "move the file to a disk of this machine")
+        elif note.startswith("every user of this machine"):
+            problem, _, remedy = note.partition(": run ")
+            yield Diagnosis("permissions", Level.WARNING, problem, remedy.replace("`", ""))
+        elif note.startswith("no standby is synchronous"):
+            problem, _, _ = note.partition(";")
+            fix = "alter system set synchronous_standby_names = '*'"
+            yield Diagnosis("standby", Level.WARNING, problem, fix)
 
 
 def _transaction(found: Checkup) -> Iterator[Diagnosis]:

@@ -230,6 +230,7 @@ class ObservingVerbs(Verbs):
                 came[job_type] += value if name in (names.ENQUEUED, names.STARTED) else 0
         return [name for name, _ in came.most_common(most)]
 
+    @Action("GET alerts", operation="alerts")
     def alerts(self) -> AlertsDocument:
         """Which alerts hold now, judged by the same expressions as in the rule file."""
         try:

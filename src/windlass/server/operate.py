@@ -20,7 +20,6 @@ from windlass.ops import Bulk, SettingValue, document
 from windlass.ops.actions import Count, Cursor, Limit, Need, Option, Parameter
 from windlass.ops.bulk import summed_up
 from windlass.ops.document import CHECK, BatchDocument, plain
-from windlass.ops.observing import AlertsDocument
 from windlass.ops.search import check_conditions, check_states, read_filter, read_query
 from windlass.queue.jobs import happens
 from windlass.server.actions import BulkActionForm, bulk_arguments
@@ -305,12 +304,6 @@ async def list_workers(call: Call) -> Reply:
     """Every worker that has a row, newest first."""
     found = await call.run(call.parts.ops().workers)
     return Reply(200, {"workers": [document.worker_document(each) for each in found]})
-
-
-@route("GET alerts", "The alerts that hold", AlertsDocument)
-async def alerts(call: Call) -> Reply:
-    """The alerts that hold, and which of them fire."""
-    return Reply(200, plain(await call.run(call.parts.ops(call.identity).alerts)))
 
 
 @route("GET /metrics", "Metrics for Prometheus", {200: None}, media_type=MEDIA_TYPE)

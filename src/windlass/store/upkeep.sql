@@ -201,10 +201,16 @@ delete from windlass.tallies where began_at < :lately;
 delete from windlass.unread where not exists (select 1 from windlass.jobs as j where j.seq = windlass.unread.seq);
 
 -- name: prune_workers
--- Rows of workers that are gone, once nothing runs in their name and a person had a day to look.
+-- Rows of workers that are gone, once nothing runs in their name and a person had a day to look. Of a fleet that is
+-- restarted again and again the last 500 are kept: every worker and every page of the dashboard reads this table.
 delete from windlass.workers
  where state in ('stopped', 'dead')
-   and beat_at < :lately
+   and (
+       beat_at < :lately
+       or beat_at < (
+           select beat_at from windlass.workers where state in ('stopped', 'dead') order by beat_at desc limit 1 offset 499
+       )
+   )
    and not exists (select 1 from windlass.jobs where state = 'processing' and worker = windlass.workers.id);
 
 -- name: sizes

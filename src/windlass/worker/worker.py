@@ -301,8 +301,11 @@ class Shutdown:
             log.warning("worker.uncounted", extra={"error": str(error)})
 
     def _leave(self) -> None:
+        store, name = self._parts.env.store, self._parts.membership.id
         try:
-            self._parts.env.store.leave(self._parts.membership.id)
+            # A last beat: jobs may have ended since the one before, and `worker health` shows their count.
+            store.beat(name, self._parts.heartbeat.vitals())
+            store.leave(name)
         except WindlassError as error:
             log.warning("worker.left_silently", extra={"error": str(error)})
 

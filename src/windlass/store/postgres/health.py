@@ -163,6 +163,11 @@ def _notes(tx: PostgresTx, address: Address, server: Row, found: Schema) -> tupl
             f"{server['holder']} has had a transaction open for {round(server['oldest'])} s: what jobs leave "
             "behind cannot be cleaned up meanwhile, and claims become slower; end it"
         )
+    if server["may_lose"]:
+        notes.append(
+            "no standby is synchronous: a failover loses the jobs that were accepted last; "
+            "set synchronous_standby_names"
+        )
     if address.pooler:
         notes.append(
             "behind a transaction pooler: workers are not notified of new jobs, but look every second"

@@ -29,7 +29,10 @@ select current_setting('server_version') as version,
        coalesce((select seconds from holder), 0) as oldest,
        (select format('process %s (%s, user %s, %s, last statement begun %s)', pid, coalesce(nullif(application_name, ''), 'unnamed'),
                       usename, state, to_char(query_start at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))
-          from holder) as holder;
+          from holder) as holder,
+       -- A user who may not see states (pg_monitor may) is not warned.
+       (select count(*) filter (where sync_state = 'async') > 0 and count(*) filter (where sync_state <> 'async') = 0
+          from pg_stat_replication where state = 'streaming') as may_lose;
 
 -- name: sessions [postgres]
 -- How many sessions there are of how many, who listens, and which settings hold that are not ours to choose.

@@ -5,7 +5,7 @@ import * as api from "../api.js";
 import { el } from "../dom.js";
 import { parse, write } from "../api.js";
 import { ago, ageOf, moment, number, plural, span, titled } from "../format.js";
-import { ask, badge, button, code, facts, jobLink, panel, stateOf, time, tree, typeLink, WHY } from "../ui.js";
+import { ask, badge, button, code, explainError, facts, jobLink, note, panel, stateOf, time, tree, typeLink, WHY } from "../ui.js";
 
 const NEVER = "9999";
 
@@ -106,7 +106,7 @@ const PLACED = ["replay", "cancel", "discard", "rerun"];
 function buttons(job, look) {
   const plain = (name, kind) => applies(name, job) && button(titleOf(name), () => actOn(job, name, look), { kind });
   const shown = [
-    plain("replay", "primary"),
+    applies("replay", job) && button("Replay", () => replay(job, look), { kind: "primary" }),
     applies("replay", job) && button("Edit and replay", () => editAndReplay(job, look)),
     applies("rerun", job) && button("Run again", () => runAgain(job)),
     applies("edit", job) && button("Edit payload", () => editPayload(job, look)),
@@ -117,6 +117,18 @@ function buttons(job, look) {
     plain("discard", "danger"),
   ].filter(Boolean);
   return shown.length ? el.div({ class: "actions", role: "toolbar", "aria-label": "Actions" }, shown) : null;
+}
+
+// One click; only a type that is marked as sensitive asks first.
+async function replay(job, then) {
+  try {
+    const { state } = await perform("replay", job.id);
+    note(`The job is ${state}`);
+    then();
+  } catch (error) {
+    if (error.problem?.type?.endsWith(":confirmation-needed")) actOn(job, "replay", then);
+    else note(explainError(error), "bad");
+  }
 }
 
 const payloadField = (job) => ({ name: "payload", label: "Payload", type: "text-area", value: write(job.payload), rows: 12 });
