@@ -64,14 +64,14 @@ def run(options: argparse.Namespace, hosts: netns.Hosts, server: postgres.Server
     for first in range(0, options.jobs, CHUNK):
         numbers = range(first, min(first + CHUNK, options.jobs))
         recorder.enqueue(queue.store, [note.draft(number) for number in numbers])
-    gate, begun, history = server.folder / "gate", time.monotonic(), Reader(recorder.path)
-    os.environ["GATE"] = str(gate)
+    go, begun, history = server.folder / "go", time.monotonic(), Reader(recorder.path)
+    os.environ["GO_FILE"] = str(go)
     address = f"postgresql://postgres@{hosts.address}/{standby.name_of(local)}"
     workers = start(options, hosts, recorder, address)
     try:
         # Jobs wait for it: else the first host may have emptied the queue before the second has started.
         until(lambda: history.read() and len(history.running()) == len(hosts.names), "every host has jobs")
-        gate.touch()
+        go.touch()
         codes = [worker.wait(WHOLE_RUN) for worker in workers]
     finally:
         for worker in workers:

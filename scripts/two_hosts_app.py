@@ -12,13 +12,13 @@ from windlass import Context, Queue
 
 queue = Queue()
 recorder = from_environment()
-gate = Path(os.environ.get("GATE", "/"))
+go = Path(os.environ.get("GO_FILE", "/"))
 
 
 @queue.job(max_attempts=1)
 def note(ctx: Context, number: int) -> int:
     """Record that this job ran here, once every host has a job."""
     with recorder.run(ctx.id, ctx.attempt):
-        while not gate.exists():
+        while not go.exists():
             time.sleep(0.01)
         return number
