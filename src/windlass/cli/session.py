@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from windlass import config, connect
-from windlass.cli.screen import Row, Screen
+from windlass.cli.screen import Row, Screen, say
 from windlass.config import Config, Source, variable
 from windlass.errors import must_be
 from windlass.ops import Ops
@@ -23,6 +23,7 @@ from windlass.ops.document import encode
 from windlass.ops.remote import verbs_on
 from windlass.queue import Queue
 from windlass.registry import shell_handler
+from windlass.store.remote import RemoteStore
 from windlass.url import without_password
 
 
@@ -81,6 +82,12 @@ def _lines(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}{place}"
 
 
+def _say_waits(front: connect.Front) -> None:
+    """Let a person hear that a server is away, and until when it is tried again."""
+    if isinstance(front, RemoteStore):
+        front.on_wait = say
+
+
 _URL = "database_url"
 
 
@@ -126,6 +133,8 @@ class Session:
         queue = self._app_queue(self.config.app) if self.config.app else Queue(self.config.database_url)
         at_end(queue.close)
         queue.registry.add(shell_handler())
+        if connect.is_http(queue.url):
+            _say_waits(queue.front)
         return queue
 
     def ops(self, *, create: bool = False) -> Ops:
@@ -136,6 +145,7 @@ class Session:
         url = self.queue.url if self.config.app else self.config.database_url
         opened = connect.open(url, create=create)
         at_end(opened.close)
+        _say_waits(opened.front)
         return verbs_on(opened.front, opened.wakeup)
 
     def queue_ops(self) -> Ops:
