@@ -263,13 +263,13 @@ class WrongState(Conflict):
     def __init__(self, job_id: str, verb: str, state: str, allowed: str, hint: str = "") -> None:
         self.job_id = job_id
         self.state = state
-        told = f"cannot {_doing(verb)} job {job_id}: it is {state}; {verb} is for {allowed} jobs"
-        super().__init__(f"{told}; {hint}" if hint else told)
+        message = f"cannot {_doing(verb)} job {job_id}: it is {state}; {verb} is for {allowed} jobs"
+        super().__init__(f"{message}; {hint}" if hint else message)
 
     def named(self, verb: str) -> None:
         """Speak of the verb that was asked for: to the store and to a server some verbs are edits."""
-        told = str(self.args[0]).replace("cannot edit job ", f"cannot {_doing(verb)} job ", 1)
-        self.args = (told.replace("; edit is for ", f"; {verb} is for ", 1),)
+        message = str(self.args[0]).replace("cannot edit job ", f"cannot {_doing(verb)} job ", 1)
+        self.args = (message.replace("; edit is for ", f"; {verb} is for ", 1),)
 
 
 def _doing(verb: str) -> str:

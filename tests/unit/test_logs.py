@@ -104,7 +104,9 @@ def test_a_closed_standard_error_is_no_error(pipe: Pipe) -> None:
     ],
 )
 def test_no_value_of_a_line_looks_like_another_field(value: object, line: str) -> None:
-    record = logging.makeLogRecord({"msg": "job.failed", "error": value, "job": "1"})
+    record = logging.makeLogRecord(
+        {"msg": "job.failed", "levelno": logging.INFO, "levelname": "INFO", "error": value, "job": "1"}
+    )
     shown = PeopleFormatter(Screen()).format(record)
     assert shown.endswith(f"job.failed          {line} job=1")
     told = msgspec.json.decode(JsonFormatter().format(record))

@@ -23,7 +23,6 @@ from windlass.ops.document import encode
 from windlass.ops.remote import verbs_on
 from windlass.queue import Queue
 from windlass.registry import shell_handler
-from windlass.store.remote import RemoteStore
 from windlass.url import without_password
 
 
@@ -82,12 +81,6 @@ def _lines(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}{place}"
 
 
-def _say_waits(front: connect.Front) -> None:
-    """Let a person hear that a server is away, and until when it is tried again."""
-    if isinstance(front, RemoteStore):
-        front.on_wait = say
-
-
 _URL = "database_url"
 
 
@@ -134,7 +127,7 @@ class Session:
         at_end(queue.close)
         queue.registry.add(shell_handler())
         if connect.is_http(queue.url):
-            _say_waits(queue.front)
+            connect.hear_waits(queue.front, say)
         return queue
 
     def ops(self, *, create: bool = False) -> Ops:
@@ -145,7 +138,7 @@ class Session:
         url = self.queue.url if self.config.app else self.config.database_url
         opened = connect.open(url, create=create)
         at_end(opened.close)
-        _say_waits(opened.front)
+        connect.hear_waits(opened.front, say)
         return verbs_on(opened.front, opened.wakeup)
 
     def queue_ops(self) -> Ops:

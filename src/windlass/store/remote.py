@@ -123,8 +123,8 @@ def _as(kind: type[errors.WindlassError], detail: str, problem: dict[str, Any]) 
     return error
 
 
-def _wrong_value(told: dict[str, Any]) -> errors.InvalidValue:
-    field, value, allowed = str(told.get("field")), told.get("value"), str(told.get("allowed"))
+def _wrong_value(wrong: dict[str, Any]) -> errors.InvalidValue:
+    field, value, allowed = str(wrong.get("field")), wrong.get("value"), str(wrong.get("allowed"))
     if value is not None:
         return must_be(field, value, allowed)
     return errors.InvalidValue(f"{field} must be {allowed}", field=field, value=None, allowed=allowed)
