@@ -43,7 +43,7 @@ _TOO_MANY = 429
 _NOT_NOW = (_TOO_MANY, 502, 503, 504)
 _GOOD = range(200, 300)
 _PROBLEM = "urn:windlass:problem:"
-# A person who waits longer hears that the server cannot be reached.
+# Before a person has waited for longer, it is said that the server cannot be reached.
 _SILENT_SECONDS = 3.0
 # How a server names one of many jobs.
 _PLACE = re.compile(r"^(jobs\[\d+\]|line \d+): ")
@@ -245,11 +245,12 @@ class RemoteStore:
             left = end - monotonic()
             if left <= 0:
                 raise failure
-            if said is not None and self._patience - left >= _SILENT_SECONDS:
+            rest = min(left, max(after or 0.0, pause * (0.5 + random.random())))
+            if said is not None and self._patience - left + rest >= _SILENT_SECONDS:
                 until = from_micros(SystemClock().micros()) + timedelta(seconds=left)
                 said(f"{failure}; it is tried again until {until:%H:%M:%S} UTC")
                 said = None
-            self._calm.wait(min(left, max(after or 0.0, pause * (0.5 + random.random()))))
+            self._calm.wait(rest)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     def close(self) -> None:
