@@ -93,6 +93,12 @@ def open(
     return Opened(store, Wakeup() if version is None else Watch(version))
 
 
+def hear_waits(front: Front, say: Callable[[str], None]) -> None:
+    """Let a person hear that a server is away, and until when it is tried again."""
+    if isinstance(front, RemoteStore):
+        front.on_wait = say
+
+
 def open_alone(url: str, *, clock: Clock, migrations: Path | None = None) -> Opened:
     """The same for tests: hints come from this process alone, on the thread of whoever enqueues."""
     store = open(url, clock=clock, migrations=migrations).store

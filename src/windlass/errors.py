@@ -78,6 +78,12 @@ def must_be(field: str, value: object, allowed: str) -> InvalidValue:
     return InvalidValue(message, field=field, value=value, allowed=allowed)
 
 
+def every_problem(error: WindlassError) -> list[str]:
+    """What is wrong, a line for each problem; an error reads as its first one."""
+    problems: Sequence[WindlassError] = getattr(error, "problems", ())
+    return [str(error), *(str(each) for each in problems[1:])]
+
+
 class Refused(WindlassError):
     """A well-formed request that the rules do not allow; nothing was changed."""
 
@@ -257,8 +263,17 @@ class WrongState(Conflict):
     def __init__(self, job_id: str, verb: str, state: str, allowed: str, hint: str = "") -> None:
         self.job_id = job_id
         self.state = state
-        told = f"cannot {verb} job {job_id}: it is {state}; {verb} is for {allowed} jobs"
-        super().__init__(f"{told}; {hint}" if hint else told)
+        message = f"cannot {_doing(verb)} job {job_id}: it is {state}; {verb} is for {allowed} jobs"
+        super().__init__(f"{message}; {hint}" if hint else message)
+
+    def named(self, verb: str) -> None:
+        """Speak of the verb that was asked for: to the store and to a server some verbs are edits."""
+        message = str(self.args[0]).replace("cannot edit job ", f"cannot {_doing(verb)} job ", 1)
+        self.args = (message.replace("; edit is for ", f"; {verb} is for ", 1),)
+
+
+def _doing(verb: str) -> str:
+    return "change the priority of" if verb == "priority" else verb
 
 
 class ConfirmationNeeded(Conflict):

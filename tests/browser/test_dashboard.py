@@ -290,6 +290,23 @@ def test_what_stands_in_a_payload_or_an_error_is_shown_as_text(look: Watched, sh
     expect(page.locator("main")).to_contain_text("<script>document.title")
 
 
+def test_what_would_reorder_a_text_is_shown_escaped(look: Watched, shop: Shop) -> None:
+    job_id = shop.enqueue("image.resize", {"path": "broken\u202egnp.\u2066exe"}, key="pay\u202elap")
+    work_off(shop)
+    for path in (f"jobs/{job_id}", "jobs?q=type:image.resize"):
+        page = look.open(f"#/{path}")
+        expect(page.locator("main")).to_contain_text("pay\\u202elap")
+        assert not re.search("[\u202a-\u202e\u2066-\u2069]", page.content())
+    expect(look.open(f"#/jobs/{job_id}").locator("main")).to_contain_text("broken\\u202egnp.\\u2066exe")
+
+
+def test_a_link_that_was_cut_short_finds_nothing_and_says_so(look: Watched) -> None:
+    look.expected = ("404 (Not Found)",)
+    look.open()
+    for path in ("jobs/%E0%A4%A", "types/%"):
+        expect(look.open(f"#/{path}").locator("main h1")).to_have_count(1)
+
+
 def test_the_keyboard_leads_everywhere(look: Watched) -> None:
     page = look.open()
     expect(page.locator(".verdict")).to_be_visible()

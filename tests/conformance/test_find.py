@@ -367,6 +367,20 @@ def test_the_oldest_due_job_is_the_one_that_waited_longest(store: Store, clock: 
     assert oldest(store) == timedelta(seconds=10)
 
 
+def test_a_job_whose_time_has_come_is_due_before_a_worker_lets_it_in(
+    store: Store, clock: ManualClock
+) -> None:
+    def due() -> list[tuple[int, int | None, timedelta | None]]:
+        return [(one.count, one.priority, one.oldest) for one in store.counts().counts if one.view == "due"]
+
+    put(store, a_job(delay=timedelta(seconds=50), priority=8))
+    assert due() == []
+    clock.advance(60)
+    seen = due()
+    store.promote()
+    assert seen == due() == [(1, 8, timedelta(seconds=10))]
+
+
 def test_a_retried_job_waits_from_the_time_of_its_retry(store: Store, clock: ManualClock) -> None:
     lease = take_new(store)
     clock.advance(100)

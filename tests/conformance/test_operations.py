@@ -200,6 +200,14 @@ def test_a_stopped_operation_never_goes_on(store: Store) -> None:
     late = store.advance_operation(carried, Reached(done=2), LEASE, ends=State.DONE)
     assert late is not None
     assert (late.operation.state, late.operation.reached.done) == (State.STOPPED, 2)
+    # So what was counted when it was stopped is a lower bound, and is recorded as one.
+    [stop, _] = store.audit(target=begun.id).entries
+    assert stop.after is not None
+    assert (stop.after["state"], stop.after["at_least"]["done"], "done" in stop.after) == (
+        "stopped",
+        0,
+        False,
+    )
     with pytest.raises(Conflict, match="cannot resume operation"):
         store.steer_operation(begun.id, State.RUNNING, by="bob")
 

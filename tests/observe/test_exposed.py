@@ -266,12 +266,14 @@ def test_a_store_that_is_away_is_said_to_be(tmp_path: Path) -> None:
 def test_history_is_a_point_for_each_minute_and_type(tmp_path: Path) -> None:
     with staged(tmp_path) as stage:
         stage.clock.advance(5)
+        stage.enqueue(1, delay=timedelta(days=1))
         _busy(stage)
         stage.minutes(3)
         [mail, odd] = stage.ops.history().series
         assert (mail.type, odd.type) == (MAIL, 'od"d')
         assert [point.completed for point in mail.points[-4:]] == [3, 0, 0, 0]
-        assert [point.depth for point in mail.points[-4:]] == [2, 2, 2, 2]
+        assert [point.depth for point in mail.points[-4:]] == [3, 3, 3, 3]
+        assert [point.due for point in mail.points[-4:]] == [2, 2, 2, 2]
         assert mail.points[-4].run_ms == 1_000.0
         assert mail.points[-1].run_ms is None
         assert mail.points[-1].oldest_due_age == 180.0

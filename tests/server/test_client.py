@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import re
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -35,6 +36,7 @@ from windlass import (
 )
 from windlass.ops.remote import verbs_on
 from windlass.store.jobs import Filter
+from windlass.store.remote import RemoteStore
 
 
 @pytest.fixture
@@ -149,7 +151,7 @@ class Flaky(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Proxy)
 
 
-_PAGES = {"proxy": 502, "page": 200, "moved": 302}
+_PAGES = {"proxy": 502, "page": 200, "moved": 302, "missing": 404}
 
 
 class _Proxy(BaseHTTPRequestHandler):
@@ -299,12 +301,30 @@ def test_options_and_filters_reach_the_server_or_are_refused(house: House, clien
 
 
 def test_who_answers_like_no_server_of_ours_is_not_taken_for_one(house: House) -> None:
-    with flaky(house, "proxy", "page", "moved") as (_, url), Client(url, patience=PATIENCE) as client:
+    mishaps = ("proxy", "page", "moved", "missing")
+    with flaky(house, *mishaps) as (_, url), Client(url, patience=PATIENCE) as client:
         # 502 of a proxy: again; then a page, with 200, of somebody else.
         with pytest.raises(StoreMismatch, match="does not answer as a Windlass server"):
             client.enqueue("add", {"a": 1})
-        with pytest.raises(Refused, match="302"):
-            client.enqueue("add", {"a": 1})
+        for status in (302, 404):
+            match = f"{url} does not answer as a Windlass server does: status {status}"
+            with pytest.raises(StoreMismatch, match=match):
+                client.enqueue("add", {"a": 1})
+
+
+def test_a_person_hears_that_a_server_is_away_and_until_when_it_is_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("windlass.store.remote._SILENT_SECONDS", 0.2)
+    said: list[str] = []
+    store = RemoteStore("http://127.0.0.1:1", patience=1.0)
+    store.on_wait = said.append
+    with pytest.raises(StoreUnavailable):
+        store.types()
+    [line] = said
+    assert re.fullmatch(
+        r"http://127\.0\.0\.1:1: .*refused.*; it is tried again until \d\d:\d\d:\d\d UTC", line
+    )
 
 
 def test_secrets_are_sealed_by_the_server_and_a_repeated_request_is_known(

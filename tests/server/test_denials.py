@@ -127,6 +127,23 @@ def test_one_source_has_a_line_a_minute_with_its_count() -> None:
     assert [after["count"] for _, after in notes.lines] == [1, 30, 30]
 
 
+def test_a_line_about_several_routes_says_so() -> None:
+    time = 0.0
+    notes = Notes()
+    store: Any = notes
+    denials = Denials(lambda: store, lambda: time)
+    for routes in (("GET /jobs", "GET /types", "GET /types"), ("GET /types",), ("GET /types", "GET /types")):
+        for route in routes:
+            denials.note(Source(401, "10.0.0.1"), route, "not-authenticated")
+        denials.flush()
+        time += 60.0
+    assert [after["route"] for _, after in notes.lines] == [
+        "GET /types and others",
+        "GET /types",
+        "GET /types",
+    ]
+
+
 def test_a_line_that_could_not_be_written_is_written_later() -> None:
     class Away(Notes):
         away = True

@@ -205,7 +205,8 @@ def test_history_alerts_and_scale_have_their_documents(house: House, api: httpx2
     day = api.get("/stats/history", params={"step": "day", "type": "poison"}).json()
     assert sum(point["failed"] for point in day["series"][0]["points"]) == 1
     assert set(last[0]) == {
-        *("at", "enqueued", "completed", "failed", "dead", "wait_ms", "run_ms", "depth", "oldest_due_age"),
+        *("at", "enqueued", "completed", "failed", "dead", "wait_ms", "run_ms", "depth", "due"),
+        "oldest_due_age",
     }
     assert api.get("/alerts").json()["alerts"] == []
     scale = api.get("/autoscale").json()

@@ -16,6 +16,7 @@ from windlass.cli.main import run
 from windlass.ops import Ops
 from windlass.ops.remote import verbs_on
 from windlass.ops.tail import Tail
+from windlass.store.flow import BreakerState
 from windlass.store.jobs import Filter
 
 
@@ -43,6 +44,7 @@ def test_the_person_on_call_is_answered(house: House, api: httpx2.Client) -> Non
     )
     assert matching.json()["matched"] == 1
     assert api.get("/dlq/groups", params={"type": "mail.send"}).json()["groups"] == []
+    assert api.get("/dlq/groups", params={"type": ""}).status_code == 400
     assert [job["key"] for job in api.get("/failures").json()["jobs"]] == ["k2"]
     now = house.ops.now().isoformat()
     assert api.get("/failures", params={"since": now}).json()["jobs"] == []
@@ -132,13 +134,18 @@ def test_who_has_only_an_address_can_mend_it(house: House, typed: Callable[..., 
 
 
 @pytest.mark.parametrize("option", ["--tenant", "--key", "--error", "--type"])
-def test_an_empty_word_chooses_no_jobs_rather_than_all(
-    house: House, typed: Callable[..., str], option: str
+def test_an_empty_filter_is_refused(
+    house: House, api: httpx2.Client, typed: Callable[..., str], option: str
 ) -> None:
-    house.queue.enqueue("add", {"a": 1}, key="one", tenant="acme")
-    assert typed("cancel", option, "", "--dry-run") == "0 jobs would be cancelled\n"
-    assert "no jobs match" in typed("cancel", option, "", "--yes")
-    assert "acme" not in typed("list", option, "", "--json")
+    house.queue.enqueue("add", {"a": 1}, key="one")
+    for words in (("cancel", "--dry-run"), ("cancel", "--yes"), ("list",)):
+        assert f"{option} must be a text that is not empty" in typed(*words, option, "", code=2)
+    field = option.removeprefix("--")
+    value = [""] if field == "type" else ""
+    bulk = api.post("/jobs/actions", json={"action": "cancel", "filter": {field: value}})
+    for answer in (bulk, api.get("/jobs", params={field: ""})):
+        [wrong] = answer.json()["errors"]
+        assert (answer.status_code, wrong["field"], wrong["value"]) == (400, field, "")
     assert house.ops.show("one").state == "pending"
 
 
@@ -152,6 +159,19 @@ def test_what_only_the_store_can_do_says_so_in_a_line(typed: Callable[..., str])
 def test_a_limit_is_set_where_only_a_server_can_be_reached(house: House, typed: Callable[..., str]) -> None:
     assert typed("limit", "add", "--concurrency", "2") == "add: 2 at once\n"
     assert house.ops.limit("add").concurrency == 2
+
+
+def test_who_may_only_look_sees_limits_and_breakers(
+    house: House, typed: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.ops.set_limit("add", {"concurrency": "2"})
+    monkeypatch.setenv("WINDLASS_API_KEY", house.key("screen", "viewer"))
+    assert typed("limit", "add") == "add: 2 at once\n"
+    assert typed("breaker", "add") == "add: closed\n"
+    house.ops.set_breaker("add", BreakerState.OPEN, why="the database is down")
+    assert typed("breaker", "add").startswith("add: open since ")
+    assert "unknown job type" in typed("limit", "nope", code=1)
+    assert "may not" in typed("limit", "add", "--concurrency", "3", code=1)
 
 
 def test_a_type_that_the_server_does_not_know_comes_from_a_worker_and_not_from_a_flag(

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.surface.conftest import Terminal
+from windlass import connect
+from windlass.ops import Ops
+from windlass.store.jobs import Filter
 
 
 def _wait(windlass: Terminal, *keys: str) -> None:
@@ -160,9 +165,29 @@ def test_a_filter_chooses_jobs_after_a_dry_run_and_a_yes(
     assert (declined.code, "3 jobs will be cancelled. Continue? [y/N]" in declined.err) == (1, True)
     assert set(_states(windlass).values()) == {"pending"}
     _answer(monkeypatch, "y\n")
-    assert windlass.ok("cancel", "--type", "shell").out == "3 jobs cancelled\n"
+    done = windlass.ok("cancel", "--type", "shell")
+    assert done.out == "3 jobs cancelled\n"
+    # Without a terminal there is no bar: the operation is named at its start.
+    [operation] = windlass.ok("operation", "list", "--json").json["operations"]
+    assert done.err.endswith(f"windlass: operation {operation['id']} started\n")
     assert set(_states(windlass).values()) == {"cancelled"}
     assert windlass.ok("cancel", "--type", "shell", "--yes").out == "no jobs match\n"
+
+
+def test_a_paused_operation_says_why_and_that_no_process_carries_it(windlass: Terminal) -> None:
+    _wait(windlass, "a")
+    opened = connect.open("windlass.db")
+    try:
+        name = Ops(opened.store).operations.start("cancel", Filter(types=("shell",)), why="wrong text").id
+        opened.store.take_operation("web1-4711", timedelta(seconds=10))
+    finally:
+        opened.close()
+    assert "carried by  web1-4711\n" in windlass.ok("operation", "show", name).out
+    windlass.ok("operation", "pause", name, "--why", "too fast")
+    shown = windlass.ok("operation", "show", name).out
+    assert re.search(r"^paused      .* by .* \(too fast\)$", shown, re.MULTILINE)
+    assert "carried by  no process; the last was web1-4711\n" in shown
+    assert "why         wrong text\n" in shown
 
 
 def test_without_anybody_to_ask_nothing_is_done(windlass: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,6 +228,13 @@ def test_more_than_a_page_of_jobs_is_reached_at_a_rate(windlass: Terminal) -> No
         (["priority", "a", "high"], "'high' is not a valid integer"),
         (["reschedule", "a"], "use exactly one of --now"),
         (["reschedule", "a", "--now", "--delay", "1s"], "use exactly one of --now"),
+        (["reschedule", "a", "--dry-run"], "use exactly one of --now"),
+        (["reschedule", "--all", "--yes"], "use exactly one of --now"),
+        (["reschedule", "--type", "none_has_it", "--dry-run"], "use exactly one of --now"),
+        (["reschedule", "--all", "--delay", "40000d", "--yes"], "delay must be"),
+        (["priority", "a", "99", "--dry-run"], "priority must be between 0 and 10, got 99"),
+        (["priority", "--all", "99", "--yes"], "priority must be between 0 and 10, got 99"),
+        (["priority", "--type", "none_has_it", "99", "--dry-run"], "priority must be between 0 and 10"),
     ],
 )
 def test_a_command_line_that_makes_no_sense_changes_nothing(
@@ -212,6 +244,17 @@ def test_a_command_line_that_makes_no_sense_changes_nothing(
     answer = windlass(*args)
     assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
     assert words in answer.err
+    assert _states(windlass) == {"a": "pending"}
+    assert windlass.ok("operation", "list", "--json").json == {"operations": []}
+
+
+@pytest.mark.parametrize("option", ["--tenant", "--key", "--error", "--type"])
+def test_an_empty_filter_is_refused(windlass: Terminal, option: str) -> None:
+    _wait(windlass, "a")
+    for words in (("list",), ("cancel", "--dry-run"), ("cancel", "--yes")):
+        answer = windlass(*words, option, "")
+        assert (answer.code, answer.out) == (2, "")
+        assert f"{option} must be a text that is not empty, got ''" in answer.err
     assert _states(windlass) == {"a": "pending"}
 
 
@@ -227,6 +270,12 @@ def test_priority_and_time_of_a_waiting_job_can_be_changed(windlass: Terminal) -
     windlass.ok("cancel", "a")
     refused = windlass("priority", "a", "3")
     assert (refused.code, "it is cancelled" in refused.err) == (1, True)
+    assert "cannot change the priority of job" in refused.err
+    for more in ((), ("--dry-run",)):
+        refused = windlass("reschedule", "a", "--now", *more)
+        assert "cannot reschedule job" in refused.err
+        assert "reschedule is for pending jobs" in refused.err
+        assert refused.code == 1
 
 
 def test_replay_refuses_a_payload_that_no_longer_fits(windlass: Terminal) -> None:
@@ -237,6 +286,10 @@ def test_replay_refuses_a_payload_that_no_longer_fits(windlass: Terminal) -> Non
         1,
         "windlass: shell: payload.command must be a string or an array, got 3\n",
     )
+    several = windlass("replay", "a", "--payload", '{"comand": "x", "cwd": 5}')
+    assert [several.code, len(several.err.splitlines())] == [1, 3]
+    for line, field in zip(several.err.splitlines(), ("command", "comand", "cwd"), strict=True):
+        assert f"payload.{field}" in line
     assert _states(windlass) == {"a": "dead"}
 
 

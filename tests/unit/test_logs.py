@@ -8,10 +8,12 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 
+import msgspec
 import pytest
 
 from tests.waiting import PATIENCE
-from windlass.cli.logs import StderrHandler
+from windlass.cli.logs import JsonFormatter, PeopleFormatter, StderrHandler
+from windlass.cli.screen import Screen
 
 
 class Pipe:
@@ -85,3 +87,28 @@ def test_a_closed_standard_error_is_no_error(pipe: Pipe) -> None:
     os.close(handler._target)  # noqa: SLF001
     handler.handle(logging.makeLogRecord({"msg": "lost"}))
     pipe.logger.addHandler(pipe.handler)
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        ("plain", "error=plain"),
+        ("C:\\temp", "error=C:\\temp"),
+        ("", 'error=""'),
+        ("two words", 'error="two words"'),
+        ('x" outcome=completed job="y', 'error="x\\" outcome=completed job=\\"y"'),
+        ('x\\" outcome=completed', 'error="x\\\\\\" outcome=completed"'),
+        ('"', 'error="\\""'),
+        (["a", 'b" c=d'], 'error=a,"b\\" c=d"'),
+        ("a\u202eb c", 'error="a\\u202eb c"'),
+    ],
+)
+def test_no_value_of_a_line_looks_like_another_field(value: object, line: str) -> None:
+    record = logging.makeLogRecord(
+        {"msg": "job.failed", "levelno": logging.INFO, "levelname": "INFO", "error": value, "job": "1"}
+    )
+    shown = PeopleFormatter(Screen()).format(record)
+    assert shown.endswith(f"job.failed          {line} job=1")
+    told = msgspec.json.decode(JsonFormatter().format(record))
+    assert (told["error"], told["job"]) == (value, "1")
+    assert "\n" not in shown

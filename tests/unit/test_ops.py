@@ -214,6 +214,18 @@ def test_a_bulk_verb_refuses_states_that_it_is_not_for(ops: Ops, verb: str, stat
         _bulk(ops, verb, Filter(states=(state,)))
 
 
+def test_jobs_that_no_worker_has_let_in_are_due_everywhere(ops: Ops, clock: ManualClock) -> None:
+    _enqueue(ops, 2, delay=timedelta(seconds=10))
+    clock.advance(70)
+    seen = ops.status()
+    assert (seen.counts["due"], seen.oldest_due) == (2, timedelta(minutes=1))
+    assert [(band.due, band.oldest) for band in seen.bands] == [(2, timedelta(minutes=1))]
+    assert seen.types[0].oldest_due == timedelta(minutes=1)
+    assert seen.verdict is not None
+    assert all(each.since is not None for each in seen.verdict.findings)
+    assert ops.signals().bands == tuple(seen.bands)
+
+
 def test_status_counts_and_names_what_is_wrong(ops: Ops, clock: ManualClock) -> None:
     _enqueue(ops, 2)
     _enqueue(ops, delay=timedelta(hours=1))

@@ -43,6 +43,12 @@ def test_a_condition_that_is_no_equality_is_refused(condition: str) -> None:
         read_filter(where=[condition])
 
 
+@pytest.mark.parametrize("line", ['tenant:""', 'key:""', 'error:""', 'type:""', '""'])
+def test_an_empty_value_is_refused(line: str) -> None:
+    with pytest.raises(InvalidValue, match="must be a text that is not empty"):
+        read_query(line)
+
+
 def test_states_are_read_in_any_case() -> None:
     assert read_filter(states=["DEAD", "Pending"]).states == (JobState.DEAD, JobState.PENDING)
     assert read_query("state:Scheduled").view == "scheduled"
@@ -51,7 +57,7 @@ def test_states_are_read_in_any_case() -> None:
 @given(
     types=st.lists(names, max_size=3),
     states=st.lists(st.sampled_from(JobState), max_size=3),
-    once=st.fixed_dictionaries({}, optional={"tenant": texts, "key": texts, "error": texts}),
+    once=st.fixed_dictionaries({}, optional=dict.fromkeys(("tenant", "key", "error"), texts.filter(bool))),
     older=st.none() | st.integers(0, 10**6),
     payload=st.dictionaries(paths, plain, max_size=3),
     ids=st.lists(st.uuids().map(str), max_size=2),

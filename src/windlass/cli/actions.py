@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,14 +16,14 @@ from windlass import payload as payloads
 from windlass.cli.commands import Command, bulk_options, group, moment, names_any, option, read_filter, span
 from windlass.cli.screen import Cell, Row, as_typed, number, one_line, progress, say
 from windlass.cli.session import answer, end, facts, session, table
-from windlass.errors import Refused
+from windlass.errors import Refused, every_problem
 from windlass.ops import Ops
 from windlass.ops.actions import ACTIONS, Action, Parameter, bulk_action
-from windlass.ops.bulk import summed_up
+from windlass.ops.bulk import LEASE, check_arguments, summed_up
 from windlass.ops.document import encode
 from windlass.ops.words import ago, clock, count
 from windlass.store.engine import Acted
-from windlass.store.jobs import Filter
+from windlass.store.jobs import Filter, check_state
 from windlass.store.operations import Operation, State
 
 # Shows an answer to a person, with what was given.
@@ -125,13 +127,21 @@ def _on_jobs(declared: Action, given: dict[str, Any]) -> None:
     if len(names) > 1 and arguments.get("payload") is not None:
         raise click.UsageError("--payload is for one ID")
     if options["dry_run"]:
-        ops = session().ops()
-        for name in names:
-            job = ops.show(name, tenant=tenant)
-            become = declared.told(arguments)
-            click.echo(f"{job.id} ({job.type}), which is {job.state}, would be {become}")
+        _show_names(declared, names, arguments, tenant)
     else:
         _on_names(declared, names, {**arguments, "tenant": tenant})
+
+
+def _show_names(
+    declared: Action, names: Sequence[str], arguments: dict[str, Any], tenant: str | None
+) -> None:
+    """The dry run for jobs by name; it refuses what the real run would."""
+    check_arguments(declared.name, arguments)
+    ops, become = session().ops(), declared.told(arguments)
+    for name in names:
+        job = ops.show(name, tenant=tenant)
+        check_state(job, declared.name, declared.states)
+        click.echo(f"{job.id} ({job.type}), which is {job.state}, would be {become}")
 
 
 def _on_names(declared: Action, names: Sequence[str], arguments: dict[str, Any]) -> None:
@@ -143,7 +153,7 @@ def _on_names(declared: Action, names: Sequence[str], arguments: dict[str, Any])
         try:
             done.append(declared.of(ops)(name, **arguments))
         except Refused as error:
-            refused.append(str(error))
+            refused += every_problem(error)
     # These took one job before they took many, and answer as they did.
     alone = declared.name in _ALONE and len(done) == len(names) == 1
     lines = (f"{one.id}: {_past(ops, declared, one, arguments) if one.done else _ASKED}" for one in done)
@@ -166,6 +176,9 @@ def _on_matches(declared: Action, where: Filter, arguments: dict[str, Any], opti
     begun = ops.operations.start(
         name, where, limit=options["limit"], rate=options["rate"], counted=counted, **arguments
     )
+    if not sys.stderr.isatty():
+        # A log has no bar: it names what can be shown, paused and stopped from elsewhere.
+        say(f"operation {begun.id} started")
     _show_end(declared, _follow(ops, begun))
 
 
@@ -273,7 +286,7 @@ def show(name: str, follows: bool) -> None:
     if follows:
         _show_end(bulk_action(found.action), _follow(ops, found))
     else:
-        answer(found, _lines(found))
+        answer(found, _lines(found, _steered(ops, found), ops.now()))
 
 
 for _command in commands("operations/"):
@@ -287,7 +300,25 @@ def _reached(each: Operation) -> str:
     return f"{number(each.reached.matched)} of {number(each.expected)}{more}"
 
 
-def _lines(found: Operation) -> Iterator[str]:
+def _steered(ops: Ops, found: Operation) -> str:
+    """Who paused or stopped an operation, when and why, for those who may read the audit log."""
+    verb = _STEERED.get(found.state)
+    entries = []
+    if verb is not None:
+        with suppress(Refused):
+            entries = ops.audit(target=found.id, verb=verb, limit=1).entries
+    return "".join(f"{clock(each.at)} by {each.who}" + f" ({each.why})" * bool(each.why) for each in entries)
+
+
+def _carrier(found: Operation, now: datetime) -> str:
+    """The process that carries it. One that rests for its rate writes that down before."""
+    rest = timedelta(seconds=0 if found.rate is None else 2 / found.rate)
+    if found.state is State.RUNNING and now - found.updated_at <= LEASE + rest:
+        return found.owner
+    return f"no process; the last was {found.owner}" if found.owner else ""
+
+
+def _lines(found: Operation, steered: str, now: datetime) -> Iterator[str]:
     reached = found.reached
     shown = {
         "operation": found.id,
@@ -300,7 +331,8 @@ def _lines(found: Operation) -> Iterator[str]:
         "limit": "" if found.limit is None else number(found.limit),
         "by": found.by,
         "why": found.why,
-        "carried by": found.owner,
+        found.state: steered,
+        "carried by": _carrier(found, now),
         "started": clock(found.created_at),
         "last moved": clock(found.updated_at),
         "ended": "" if found.ended_at is None else clock(found.ended_at),
@@ -309,4 +341,5 @@ def _lines(found: Operation) -> Iterator[str]:
     return facts(((name, one_line(value)) for name, value in shown.items()), indent="")
 
 
+_STEERED = {State.PAUSED: "pause", State.STOPPED: "stop"}
 _COLOURS = {State.RUNNING: "green", State.PAUSED: "yellow", State.FAILED: "red"}

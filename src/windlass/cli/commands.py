@@ -139,9 +139,10 @@ class _SharedOption(click.Option):
 
 
 _USUAL_STORE = "[WINDLASS_DATABASE_URL; default: windlass.db here]"
+_PLACES = "a path, sqlite:///file.db or postgresql://...; or a server: http://host:port or https://host"
 # Each with what follows it, if it is no flag.
 _SHARED = (
-    ("--db", "URL", f"The store: a path, sqlite:///file.db or postgresql://... {_USUAL_STORE}"),
+    ("--db", "URL", f"The store: {_PLACES} {_USUAL_STORE}"),
     ("--app", "MODULE:QUEUE", "The application's Queue, importable from the current folder. [WINDLASS_APP]"),
     ("--json", None, "Print JSON."),
 )

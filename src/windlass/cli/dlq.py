@@ -19,7 +19,7 @@ from windlass.cli.commands import group, names_any, option, read_filter, statele
 from windlass.cli.jobs import show, show_page
 from windlass.cli.screen import Cell, Row, number, say
 from windlass.cli.session import answer, session, table
-from windlass.errors import InvalidPayload, InvalidValue, WindlassError, WrongState
+from windlass.errors import InvalidPayload, InvalidValue, WindlassError, WrongState, every_problem
 from windlass.job import Job, JobState
 from windlass.ops import Ops
 from windlass.ops.actions import ACTIONS
@@ -153,7 +153,8 @@ def _edited(ops: Ops, job: Job) -> str | None:
         except (InvalidValue, InvalidPayload) as error:
             if not sys.stdin.isatty():
                 return edited
-            say(str(error))
+            for line in every_problem(error):
+                say(line)
             if not click.confirm("edit again?", err=True, default=True):
                 return edited
             text = edited

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import select
 import sys
 from typing import Any
@@ -134,9 +135,14 @@ def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
 def _told(value: object) -> str:
     if isinstance(value, list | tuple):
         return ",".join(_told(each) for each in value)
-    text = f"{value:.3g}" if isinstance(value, float) else one_line(str(value))
-    return f'"{text}"' if " " in text or not text else text
+    text = f"{value:.3g}" if isinstance(value, float) else str(value)
+    if text and not _QUOTED.search(text):
+        return one_line(text)
+    # A quote in a value does not end it: no value can look like another field.
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{one_line(escaped)}"'
 
 
+_QUOTED = re.compile(r'[\s"]')
 # What every record has; whatever else it has was given with the event.
 _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}

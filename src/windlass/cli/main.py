@@ -32,7 +32,7 @@ from windlass.cli.commands import Group, command
 from windlass.cli.process import leave
 from windlass.cli.screen import as_typed, find_program_name, say
 from windlass.cli.session import Session, answer
-from windlass.errors import InvalidValue, StoreError, WindlassError, must_be
+from windlass.errors import InvalidValue, StoreError, WindlassError, every_problem, must_be
 from windlass.store.engine import Unstorable
 
 _SHELLS = ("bash", "zsh", "fish")
@@ -160,7 +160,8 @@ def _failed(error: click.ClickException | WindlassError) -> int:
     if isinstance(error, click.ClickException):
         _say(error.format_message())
         return error.exit_code
-    _say(str(error))
+    for line in every_problem(error):
+        _say(line)
     if isinstance(error, InvalidValue):
         return WRONG_COMMAND_LINE
     return NO_STORE if isinstance(error, StoreError) else REFUSED

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from windlass import config, connect
-from windlass.cli.screen import Row, Screen
+from windlass.cli.screen import Row, Screen, say
 from windlass.config import Config, Source, variable
 from windlass.errors import must_be
 from windlass.ops import Ops
@@ -126,6 +126,8 @@ class Session:
         queue = self._app_queue(self.config.app) if self.config.app else Queue(self.config.database_url)
         at_end(queue.close)
         queue.registry.add(shell_handler())
+        if connect.is_http(queue.url):
+            connect.hear_waits(queue.front, say)
         return queue
 
     def ops(self, *, create: bool = False) -> Ops:
@@ -136,6 +138,7 @@ class Session:
         url = self.queue.url if self.config.app else self.config.database_url
         opened = connect.open(url, create=create)
         at_end(opened.close)
+        connect.hear_waits(opened.front, say)
         return verbs_on(opened.front, opened.wakeup)
 
     def queue_ops(self) -> Ops:

@@ -35,7 +35,9 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     dead: int
     wait_ms: float | None
     run_ms: float | None
+    # All that waited, and those of them whose time had come.
     depth: int | None
+    due: int | None
     # In seconds.
     oldest_due_age: float | None
 
@@ -101,6 +103,7 @@ def _point(at: datetime, held: Counter[str]) -> Point:
         wait_ms=average_ms(held, names.WAIT),
         run_ms=average_ms(held, names.RUN),
         depth=held.get(names.DEPTH),
+        due=held.get(names.DUE),
         oldest_due_age=held[names.OLDEST] / _MILLION if names.OLDEST in held else None,
     )
 

@@ -24,7 +24,7 @@ import msgspec
 
 from windlass.clock import Clock, SystemClock
 from windlass.connect import Front, direct
-from windlass.errors import must_be
+from windlass.errors import WrongState, must_be
 from windlass.store.jobs import STATES, Counts
 from windlass.store.store import Store
 from windlass.wakeup import Wakeup
@@ -194,9 +194,13 @@ class Action:
 
         @wraps(function)
         def run(verbs: V, /, *args: P.args, **kwargs: P.kwargs) -> R:
-            if verbs.remote is None:
-                return function(verbs, *args, **kwargs)
-            answer: R = verbs.remote.do(self, self.bound(args, kwargs))
+            try:
+                if verbs.remote is None:
+                    return function(verbs, *args, **kwargs)
+                answer: R = verbs.remote.do(self, self.bound(args, kwargs))
+            except WrongState as error:
+                error.named(self.name)
+                raise
             return answer
 
         return run

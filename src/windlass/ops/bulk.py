@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
@@ -21,7 +21,7 @@ from windlass.clock import Clock, SystemClock, uuid7
 from windlass.errors import JobNotFound, Refused, StoreError, WrongState, must_be
 from windlass.loop import Loop, Pace
 from windlass.ops.actions import Action, Count, Option, Verbs, Why, bulk_action
-from windlass.ops.jobs import JobVerbs
+from windlass.ops.jobs import JobVerbs, check_priority, check_reschedule
 from windlass.ops.search import WITHIN, count_within
 from windlass.ops.verdict import Cause, Finding, finding
 from windlass.store.engine import Acted
@@ -86,8 +86,9 @@ class Operations(Verbs):
         found = self.show(operation_id)
         return self.store.steer_operation(found.id, state, by=self._who, why=why)
 
-    def count(self, action: str, where: Filter, *, limit: int | None = None, **_arguments: Any) -> Bulk:
-        """Count the jobs that an action would reach, for at most two seconds. Its arguments do not matter."""
+    def count(self, action: str, where: Filter, *, limit: int | None = None, **arguments: Any) -> Bulk:
+        """Count the jobs that an action would reach, for at most two seconds; refuse what it would refuse."""
+        check_arguments(action, arguments)
         where = narrowed(action, where, limit)
         most = limit or MOST_COUNTED
         matched, all_of_them = count_within(self.store, where, limit=most, within=WITHIN, clock=self.clock)
@@ -112,8 +113,9 @@ class Operations(Verbs):
         does the work: servers, workers started by `windlass worker start`, and `follow`.
         """
         Pace(rate)
+        check_arguments(action, arguments)
         where = narrowed(action, where, limit)
-        counted = counted or self.count(action, where, limit=limit)
+        counted = counted or self.count(action, where, limit=limit, **arguments)
         new = NewOperation(
             id=str(uuid5(_REQUESTS, self.request_id)) if self.request_id else uuid7(),
             action=action,
@@ -207,6 +209,24 @@ def narrowed(action: str, where: Filter, limit: int | None) -> Filter:
         allowed = " or ".join(declared.states)
         raise must_be("state", wrong, f"{allowed}: others cannot be {declared.participle}")
     return msgspec.structs.replace(where, states=states)
+
+
+def check_arguments(action: str, arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments that the action would refuse of every job, before anything is begun."""
+    declared = bulk_action(action)
+    taken = {each.name: each for each in declared.parameters}
+    for name, value in arguments.items():
+        if name not in taken and value is not None:
+            raise must_be(name, value, f"left out for {action}")
+    for each in taken.values():
+        if each.required and arguments.get(each.name) is None:
+            raise must_be(each.name, None, f"given for {action}")
+    check = _CHECKS.get(action)
+    if check is not None:
+        check(**{name: arguments.get(name) for name in taken if name != "why"})
+
+
+_CHECKS: dict[str, Callable[..., None]] = {"priority": check_priority, "reschedule": check_reschedule}
 
 
 # --- carrying them ------------------------------------------------------------------------------

@@ -386,7 +386,7 @@ class OncallVerbs(Verbs):
         """The dead letters by type and error, the largest group first."""
         return self.store.dead_groups(types)
 
-    @Action("GET database", command="doctor", operation="show_database")
+    @Action("GET database", command="db status", operation="show_database")
     def database(self) -> DatabaseHealth:
         """How the database is: sizes, dead rows, who keeps them, settings, room."""
         return self.store.database()

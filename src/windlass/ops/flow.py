@@ -68,7 +68,11 @@ class FlowVerbs(Verbs):
 
     def breaker(self, name: str) -> Breaker | None:
         """The breaker before a type, or of a key (`key:crm`); None if it was never anything but closed."""
-        return self.store.switches().breakers.get(self._broken(name))
+        return self._breakers().get(self._broken(name))
+
+    def _breakers(self) -> Mapping[str, Breaker]:
+        """Every breaker that was ever anything but closed, by type or key."""
+        return self.store.switches().breakers
 
     @Action("POST types/{type}/breaker", command="breaker", own_command=True, past="changed")
     def set_breaker(
@@ -99,12 +103,13 @@ class FlowVerbs(Verbs):
         return read(self.front.settings() | (changes or {})).limit(name, said)
 
     def set_limit(self, name: str, bounds: Mapping[str, str], *, why: str = "") -> Limit:
-        """Set bounds by name (concurrency, rate, burst, tenant_concurrency; `none` lifts one)."""
+        """Set bounds by name (concurrency, rate, burst, tenant_concurrency; `none` lifts one), if any."""
         limited = self._limited(name)
         changes = {f"{limited}.{bound}": text.strip() for bound, text in bounds.items()}
         if bounds.get("burst", "none") != "none" and self.limit(name, changes).rate is None:
             raise must_be(f"{name}.burst", bounds["burst"], "given together with a rate")
-        self.set_settings(changes, why=why)
+        if changes:
+            self.set_settings(changes, why=why)
         return self.limit(name)
 
     def reset_limit(self, name: str, *, why: str = "") -> Limit:
@@ -123,7 +128,7 @@ class FlowVerbs(Verbs):
         """A key that types share, or that something was set for when they did: that can be lifted yet."""
         key = check_limit_key(name.removeprefix(KEY))
         shared = {_key(info) for info in self.front.types().values()} - {""}
-        if key not in shared and name not in self.store.switches().breakers:
+        if key not in shared and name not in self._breakers():
             stored = self.front.settings()
             if not any(f"{name}.{setting}" in stored for setting in PER_TYPE):
                 known = ", ".join(sorted(shared)) or "none"

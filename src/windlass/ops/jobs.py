@@ -226,8 +226,7 @@ class JobVerbs(Verbs):
                 run_at = self.store.now() + parse_duration(delay, "delay", LATEST)
             run_at = None if run_at is None else check_moment("run_at", run_at)
         with problems:
-            if priority is not None and not 0 <= priority <= HIGHEST_PRIORITY:
-                raise must_be("priority", priority, f"between 0 and {HIGHEST_PRIORITY}")
+            check_priority(priority)
         with problems:
             change = None if payload is None else self.checked_edit(job, payload)
         problems.check()
@@ -277,13 +276,7 @@ class JobVerbs(Verbs):
         why: Why = "",
     ) -> Acted:
         """Change when waiting jobs run."""
-        if (delay is None) == (run_at is None):
-            raise InvalidValue(
-                "use exactly one of --now, --delay and --at",
-                field="delay",
-                value=None,
-                allowed="given, or else run_at",
-            )
+        check_reschedule(delay, run_at)
         return self.edit(name, tenant=tenant, delay=delay, run_at=run_at, why=why)
 
     def check_payload(self, job_type: str, payload: Mapping[str, Any]) -> None:
@@ -319,6 +312,23 @@ class JobVerbs(Verbs):
         """The type as a live release knows it that takes the payload; one that nobody registered has none."""
         known = self.store.types().get(job_type)
         return None if known is None else validate_for(known, packed)
+
+
+def check_priority(priority: int | None) -> None:
+    """Refuse a priority that is out of range."""
+    if priority is not None and not 0 <= priority <= HIGHEST_PRIORITY:
+        raise must_be("priority", priority, f"between 0 and {HIGHEST_PRIORITY}")
+
+
+def check_reschedule(delay: timedelta | None, run_at: datetime | None) -> None:
+    """Refuse a new time that is given twice or not at all, or that no job can have."""
+    if (delay is None) == (run_at is None):
+        words = "use exactly one of --now, --delay and --at"
+        raise InvalidValue(words, field="delay", value=None, allowed="given, or else run_at")
+    if delay is not None:
+        parse_duration(delay, "delay", LATEST)
+    if run_at is not None:
+        check_moment("run_at", run_at)
 
 
 def _sealed_again(job: Job, new_id: str, known: TypeInfo | None) -> bytes:

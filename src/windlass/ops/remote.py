@@ -21,6 +21,7 @@ from windlass.ops.document import plain
 from windlass.ops.ops import Ops
 from windlass.ops.overview import Stop, WorkerHealth
 from windlass.store.fleet import WorkerInfo
+from windlass.store.flow import Breaker
 from windlass.store.jobs import Filter
 from windlass.store.operations import Operation
 from windlass.store.remote import RemoteStore, filter_form
@@ -70,6 +71,9 @@ class RemoteOps(Ops):
         now = self.now()
         found = _read(self._server.ask("GET", "workers"), list[dict[str, Any]], "workers")
         return [_worker(each, now) for each in found]
+
+    def _breakers(self) -> Mapping[str, Breaker]:
+        return {each.breaker.name: each.breaker for each in self.types() if each.breaker is not None}
 
     def stop_local(self, *, within: timedelta = timedelta(0)) -> Stop:  # noqa: ARG002 - nobody is stopped
         """Which processes of this machine are meant, only the store could tell."""

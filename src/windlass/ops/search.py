@@ -20,6 +20,7 @@ from windlass.store.jobs import Filter, Page
 from windlass.store.store import Store
 
 _LONGEST_AGO = timedelta(days=36_500)
+NOT_EMPTY = "a text that is not empty"
 STATES = tuple(each.value for each in (*JobState, *View))
 
 
@@ -41,6 +42,9 @@ def read_filter(
     texts = [("tenant", tenant), ("key", key), ("error", error), *(("type", each) for each in wanted)]
     texts += [("where", ".".join(path) + f"={value}") for path, value in conditions.items()]
     for field, text in texts:
+        if text == "":
+            # Such as an unset variable of a shell: neither every job nor none is meant.
+            raise must_be(field, text, NOT_EMPTY)
         # What no store keeps could not be found.
         if text is not None and not storable(text):
             raise must_be(field, text, TEXT)

@@ -22,6 +22,7 @@ from windlass.errors import InvalidValue, must_be
 from windlass.job import LATEST
 from windlass.ops.actions import Parameter
 from windlass.ops.document import CHECK, END
+from windlass.ops.search import NOT_EMPTY
 from windlass.payload import parse
 from windlass.server.schemas import NOTHING
 
@@ -189,6 +190,8 @@ def _queried(each: Parameter, values: list[str]) -> Any:
     value: Any = values
     if each.base == Sequence[str]:
         value = tuple(part for text in values for part in text.split(",") if part)
+        if not value:
+            raise must_be(each.field, values[0], NOT_EMPTY)
     elif each.base != list[str]:
         if len(values) > 1:
             raise must_be(each.field, ", ".join(values), "given once")

@@ -214,7 +214,9 @@ class Source(msgspec.Struct, frozen=True):
 
 class _Seen(msgspec.Struct):
     count: int = 0
+    # The last one, and whether there were others.
     route: str = ""
+    others: bool = False
     why: str = ""
     # When the last line about it was written.
     reported: float | None = None
@@ -235,6 +237,7 @@ class Denials:
             if source not in self._seen and len(self._seen) >= _MOST_SOURCES:
                 source = Source(source.status, OTHERS)
             seen = self._seen.setdefault(source, _Seen())
+            seen.others = bool(seen.count) and (seen.others or seen.route != route)
             seen.count += 1
             seen.route, seen.why = route, why
 
@@ -242,7 +245,8 @@ class Denials:
         """Write a line for each source that is due, as far as the bound allows. Waits for the store."""
         for source, seen in self._due(last=last):
             count, key = seen.count, {} if source.key is None else {"key": source.key}
-            facts = {"count": count, "route": seen.route, "status": source.status} | key
+            route = f"{seen.route} and others" if seen.others else seen.route
+            facts = {"count": count, "route": route, "status": source.status} | key
             who = {"address": source.address, "who": source.who, "why": seen.why}
             log.warning("server.denied", extra=facts | who)
             note = partial(self._store().note_action, "denied", "request", source.address)

@@ -238,7 +238,8 @@ async def act_on_jobs(call: Call) -> Reply:
     problems.check()
     operations = call.ops(form).operations
     if form.dry_run:
-        return Reply(200, await call.run(operations.count, form.action, where, limit=form.limit))
+        counted = await call.run(operations.count, form.action, where, limit=form.limit, **arguments)
+        return Reply(200, counted)
     begun = await call.run(
         operations.start, form.action, where, limit=form.limit, rate=form.rate, why=form.why, **arguments
     )

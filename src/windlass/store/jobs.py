@@ -310,7 +310,7 @@ def replay(
 def rerun(tx: Tx, job_id: str, new: NewJob, *, by: str = "", why: str = "", request_id: str = "") -> Acted:
     """Store a job that does once more what an ended one did; its record and the audit log name both."""
     job, _ = _locked(tx, job_id)
-    _check_state(job, "rerun")
+    check_state(job, "rerun")
     [done] = tx.enqueue([new])
     if done.created:
         change = Change(from_micros(tx.now), "rerun", by, why, request_id=request_id, job=job.id)
@@ -344,7 +344,7 @@ def discard(tx: Tx, job_id: str, *, by: str = "", why: str = "", request_id: str
 def confirm(tx: Tx, job_id: str) -> bool:
     """Count that a job's effect was acknowledged; once, however often that is told."""
     job, _ = _locked(tx, job_id)
-    _check_state(job, "confirm")
+    check_state(job, "confirm")
     if not tx.change("acknowledge", id=job.id, key=CONFIRMED_KEY, now=tx.now):
         return False
     history.add(tx, {(job.type, CONFIRMED): 1})
@@ -398,7 +398,7 @@ def _carry_out(
     job, row = _locked(tx, job_id)
     if asked["request_id"] and any(each.request_id == asked["request_id"] for each in job.changes):
         return Acted(job.id, job.state, done=job.request is None)
-    _check_state(job, verb, states)
+    check_state(job, verb, states)
     # A payload that is replaced is kept.
     payload = msgspec.json.decode(job.payload) if change is not None and change.payload is not None else None
     record = Change(from_micros(tx.now), verb, before=payload, **asked)
@@ -412,7 +412,7 @@ def _carry_out(
 def counts(tx: Tx) -> Counts:
     """How many jobs stand where, by type; due ones by priority and schema version, too."""
     found = []
-    for row in tx.rows("count_due"):
+    for row in (*tx.rows("count_due"), *tx.rows("count_overdue", now=tx.now)):
         waited = rows.from_span(max(0, tx.now - row["since"]))
         found.append(rows.read(Count, row, state=JobState.PENDING, view=View.DUE, oldest=waited))
     later = tx.rows("count_later", now=tx.now, never=END_OF_TIME)
@@ -443,7 +443,7 @@ def _locked(tx: Tx, job_id: str) -> tuple[Job, Row | None]:
     return job, None
 
 
-def _check_state(job: Job, verb: str, states: Sequence[JobState] = ()) -> None:
+def check_state(job: Job, verb: str, states: Sequence[JobState] = ()) -> None:
     """WrongState names the states that the verb is for, and the verb for this one."""
     states = states or STATES[verb]
     if job.state not in states:

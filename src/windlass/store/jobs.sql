@@ -114,8 +114,15 @@ select type, schema_version, priority, count(*) as count, min(run_at) as since
  where due = 1
  group by type, schema_version, priority;
 
+-- name: count_overdue
+-- The same of jobs whose time has come and that no worker has let into the claim index yet.
+select type, schema_version, priority, count(*) as count, min(run_at) as since
+  from windlass.jobs
+ where state = 'pending' and due = 0 and run_at <= :now
+ group by type, schema_version, priority;
+
 -- name: count_later
--- Pending jobs that are not in the claim index, by type and view. Those that are aside are counted from their own table and
+-- Pending jobs whose time has not come, by type and view. Those that are aside are counted from their own table and
 -- taken out of the others: to look each scheduled job up there would cost too much.
 with aside as (
     select j.type, j.attempts, j.run_at
@@ -125,10 +132,9 @@ with aside as (
 )
 select type, view, cast(sum(count) as bigint) as count
   from (select type,
-               case when run_at >= :never then 'waiting' when run_at <= :now then 'due'
-                    when attempts > 0 then 'retrying' else 'scheduled' end as view,
+               case when run_at >= :never then 'waiting' when attempts > 0 then 'retrying' else 'scheduled' end as view,
                count(*) as count
-          from windlass.jobs where state = 'pending' and due = 0 group by 1, 2
+          from windlass.jobs where state = 'pending' and due = 0 and run_at > :now group by 1, 2
         union all
         select type, 'unreadable', count(*) from aside group by 1
         union all

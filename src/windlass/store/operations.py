@@ -220,7 +220,8 @@ def steer(tx: Tx, operation_id: str, state: State, *, by: str, why: str = "") ->
         raise Conflict(f"cannot {verb} operation {operation_id}: it is {before.state}")
     ended_at = tx.now if state.ended else None
     tx.change("steer_operation", id=operation_id, state=state.value, now=tx.now, ended_at=ended_at)
-    told = {"state": state, **msgspec.structs.asdict(before.reached)}
+    # Its carrier may be acting on more jobs just now: it counts them when the chunk is done.
+    told = {"state": state, "at_least": msgspec.structs.asdict(before.reached)}
     access.note(
         tx, verb, "operation", operation_id, by=by, why=why, before={"state": before.state}, after=told
     )

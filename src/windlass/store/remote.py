@@ -11,8 +11,8 @@ import os
 import random
 import re
 import threading
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from time import monotonic
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
@@ -21,7 +21,7 @@ import msgspec
 
 from windlass import errors
 from windlass.checks import TEXT, storable
-from windlass.clock import uuid7
+from windlass.clock import SystemClock, from_micros, uuid7
 from windlass.errors import JobNotFound, Refused, StoreBusy, StoreMismatch, StoreUnavailable, must_be
 from windlass.job import Job, JobState, NewJob, TypeInfo, View
 from windlass.payload.seal import split_reference
@@ -42,8 +42,12 @@ _TOO_MANY = 429
 # Also what a proxy says while the server behind it is away.
 _NOT_NOW = (_TOO_MANY, 502, 503, 504)
 _GOOD = range(200, 300)
+_PROBLEM = "urn:windlass:problem:"
+# Before a person has waited for longer, it is said that the server cannot be reached.
+_SILENT_SECONDS = 3.0
 # How a server names one of many jobs.
 _PLACE = re.compile(r"^(jobs\[\d+\]|line \d+): ")
+_MORE = re.compile(r"; and \d+ more: `errors` lists all$")
 _REFUSALS: dict[str, type[errors.WindlassError]] = {
     "invalid-value": errors.InvalidValue,
     "unknown-type": errors.UnknownType,
@@ -91,11 +95,13 @@ def _checked_key(key: str) -> str:
     return key
 
 
-def _checked(status: int, content: bytes) -> bytes:
+def _checked(status: int, content: bytes, shown: str) -> bytes:
     """The content of a good answer; a problem is raised as the error that it tells of."""
     if status in _GOOD:
         return content
     problem = _problem(content)
+    if not str(problem.get("type", "")).startswith(_PROBLEM):
+        raise StoreMismatch(f"{shown} does not answer as a Windlass server does: status {status}")
     kind = _REFUSALS.get(problem["name"], errors.Refused)
     raise _as(kind, str(problem.get("detail", f"status {status}")), problem)
 
@@ -105,12 +111,23 @@ def _as(kind: type[errors.WindlassError], detail: str, problem: dict[str, Any]) 
     error = kind.__new__(kind)
     facts: dict[str, Any] = {} if problem.get("job") is None else {"job_id": problem["job"]}
     facts |= {name: problem[name] for name in ("index", "twin", "jobs") if problem.get(name) is not None}
-    for wrong in problem.get("errors", ())[:1]:
-        facts |= {name: wrong.get(name) for name in ("field", "value", "allowed")}
+    wrong = [each for each in problem.get("errors", ()) if isinstance(each, dict)]
+    if wrong:
+        facts |= {name: wrong[0].get(name) for name in ("field", "value", "allowed")}
+    if len(wrong) > 1:
+        facts["problems"] = tuple(_wrong_value(each) for each in wrong)
+        detail = _MORE.sub("", detail)
     # An error of the library says by itself which job of a batch it is about.
     error.args = (detail if "index" not in facts else _PLACE.sub("", detail, count=1),)
     error.__dict__.update(facts)
     return error
+
+
+def _wrong_value(wrong: dict[str, Any]) -> errors.InvalidValue:
+    field, value, allowed = str(wrong.get("field")), wrong.get("value"), str(wrong.get("allowed"))
+    if value is not None:
+        return must_be(field, value, allowed)
+    return errors.InvalidValue(f"{field} must be {allowed}", field=field, value=None, allowed=allowed)
 
 
 def _not_now(status: int, shown: str, content: bytes) -> errors.WindlassError:
@@ -185,6 +202,8 @@ class RemoteStore:
         self._idle: list[http.client.HTTPConnection] = []
         self._process = os.getpid()
         self._calm = threading.Event()
+        # Hears once for each request that the server is away, if it is for some seconds.
+        self.on_wait: Callable[[str], None] | None = None
 
     def send(
         self,
@@ -210,7 +229,7 @@ class RemoteStore:
         more = {"Content-Type": kind, "Idempotency-Key": request_id, "Prefer": prefer}
         headers = self._headers | {name: value for name, value in more.items() if value is not None}
         end = monotonic() + self._patience
-        pause = _FIRST_PAUSE
+        pause, said = _FIRST_PAUSE, self.on_wait
         while True:
             try:
                 status, after, content = self._once(method, target, data, headers, wait)
@@ -221,12 +240,17 @@ class RemoteStore:
                 after = None
             else:
                 if status not in _NOT_NOW:
-                    return _checked(status, content)
+                    return _checked(status, content, self.shown)
                 failure = _not_now(status, self.shown, content)
             left = end - monotonic()
             if left <= 0:
                 raise failure
-            self._calm.wait(min(left, max(after or 0.0, pause * (0.5 + random.random()))))
+            rest = min(left, max(after or 0.0, pause * (0.5 + random.random())))
+            if said is not None and self._patience - left + rest >= _SILENT_SECONDS:
+                until = from_micros(SystemClock().micros()) + timedelta(seconds=left)
+                said(f"{failure}; it is tried again until {until:%H:%M:%S} UTC")
+                said = None
+            self._calm.wait(rest)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     def close(self) -> None:

@@ -41,7 +41,16 @@ let leaving = new AbortController();
 function where() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const [page, ...rest] = path.split("/");
-  return { path: page || allowed()[0]?.path, name: rest.length ? decodeURIComponent(rest.join("/")) : null, query: new URLSearchParams(query) };
+  return { path: page || allowed()[0]?.path, name: rest.length ? decoded(rest.join("/")) : null, query: new URLSearchParams(query) };
+}
+
+// A link that was cut in the middle of a character is taken as it is: the page then says that it finds nothing.
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 export const go = (path) => {

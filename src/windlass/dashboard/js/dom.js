@@ -27,7 +27,7 @@ function set(node, name, value) {
   else if (name.startsWith("on")) listen(node, name.slice(2), value);
   else if (name === "value") node.$value = node.value = value;
   else if (name === "checked") node.$checked = node.checked = value;
-  else node.setAttribute(name, value === true ? "" : value);
+  else node.setAttribute(name, value === true ? "" : name === "title" || name === "aria-label" ? legible(String(value)) : value);
 }
 
 // One listener for each event of a node; what it does may change with every drawing.
@@ -45,8 +45,12 @@ function nodes(parts) {
   return parts
     .flat(Infinity)
     .filter((part) => part !== null && part !== undefined && part !== false && part !== true)
-    .map((part) => (part instanceof Node ? part : document.createTextNode(String(part))));
+    .map((part) => (part instanceof Node ? part : document.createTextNode(legible(String(part)))));
 }
+
+// Characters that reverse or reorder what comes after them are shown as \u202e, as the command line does.
+const DIRECTIONS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+const legible = (text) => text.replace(DIRECTIONS, (mark) => `\\u${mark.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
 // Make `place` contain these, and leave alone what is there already: focus, scrolling and selections stay.
 export function patch(place, ...fresh) {

@@ -126,7 +126,7 @@ function tiles(stats, past) {
   const { counts, fleet } = stats;
   const jobs = (state) => `#/jobs?q=${encodeURIComponent(`state:${state}`)}`;
   const shown = [
-    { id: "due", name: "Due", value: counts.due, href: jobs("due"), over: past.depth },
+    { id: "due", name: "Due", value: counts.due, href: jobs("due"), over: past.due },
     { id: "oldest", name: "Oldest wait", text: span(stats.oldest_due), href: jobs("due"), over: past.oldest, bad: stats.oldest_due > 60, value: stats.oldest_due },
     { id: "processing", name: "Running", value: counts.processing, href: jobs("processing") },
     { id: "slots", name: "Slots busy", text: `${short(fleet.busy)} / ${short(fleet.slots)}`, href: "#/workers", value: fleet.slots },
@@ -259,7 +259,7 @@ function charts(told, range, choose) {
       lineChart({ title: `Throughput${told.per}`, times: told.times, note, series: [{ name: "completed", kind: "a", values: told.completed }, { name: "enqueued", kind: "b", values: told.enqueued }] }),
       lineChart({ title: `Failures${told.per}`, times: told.times, note, series: [{ name: "failed", kind: "c", values: told.failed }, { name: "dead", kind: "d", values: told.dead }] }),
       lineChart({ title: "Wait of the oldest due job", unit: "seconds", times: told.times, note, series: [{ name: "oldest", kind: "a", values: told.oldest }] }),
-      lineChart({ title: "Depth", times: told.times, note, series: [{ name: "due", kind: "a", values: told.depth }] }),
+      lineChart({ title: "Depth", times: told.times, note, series: [{ name: "due", kind: "a", values: told.due }] }),
     ),
   );
 }
@@ -269,15 +269,15 @@ function fromHistory({ step, series, from, to }) {
   const moments = new Map();
   for (const { points } of series) {
     for (const point of points) {
-      const sum = moments.get(point.at) ?? { completed: 0, enqueued: 0, failed: 0, dead: 0, depth: null, oldest: null };
+      const sum = moments.get(point.at) ?? { completed: 0, enqueued: 0, failed: 0, dead: 0, due: null, oldest: null };
       for (const name of ["completed", "enqueued", "failed", "dead"]) sum[name] += point[name] ?? 0;
-      if (point.depth !== null && point.depth !== undefined) sum.depth = (sum.depth ?? 0) + point.depth;
+      if (point.due !== null && point.due !== undefined) sum.due = (sum.due ?? 0) + point.due;
       if (point.oldest_due_age !== null && point.oldest_due_age !== undefined) sum.oldest = Math.max(sum.oldest ?? 0, point.oldest_due_age);
       moments.set(point.at, sum);
     }
   }
   const length = { minute: 60e3, hour: 3600e3, day: 86400e3 }[step];
-  const nothing = { completed: 0, enqueued: 0, failed: 0, dead: 0, depth: null, oldest: null };
+  const nothing = { completed: 0, enqueued: 0, failed: 0, dead: 0, due: null, oldest: null };
   const known = new Map([...moments].map(([at, sum]) => [Math.floor(Date.parse(at) / length), sum]));
   const first = Math.ceil(Date.parse(from) / length);
   const end = Math.floor(Date.parse(to) / length);
@@ -286,6 +286,6 @@ function fromHistory({ step, series, from, to }) {
   const column = (name) => slots.map((slot) => (known.get(slot) ?? nothing)[name]);
   return {
     per: ` per ${step}`, times: slots.map((slot) => new Date(slot * length).toISOString()),
-    completed: column("completed"), enqueued: column("enqueued"), failed: column("failed"), dead: column("dead"), depth: column("depth"), oldest: column("oldest"),
+    completed: column("completed"), enqueued: column("enqueued"), failed: column("failed"), dead: column("dead"), due: column("due"), oldest: column("oldest"),
   };
 }
