@@ -13,7 +13,7 @@ from typing import NoReturn
 import click
 from click.shell_completion import get_completion_class
 
-from windlass.checks import storable
+from windlass.checks import InvalidValues, storable
 from windlass.cli import (
     access,
     actions,
@@ -160,7 +160,8 @@ def _failed(error: click.ClickException | WindlassError) -> int:
     if isinstance(error, click.ClickException):
         _say(error.format_message())
         return error.exit_code
-    _say(str(error))
+    for each in error.problems if isinstance(error, InvalidValues) else (error,):
+        _say(str(each))
     if isinstance(error, InvalidValue):
         return WRONG_COMMAND_LINE
     return NO_STORE if isinstance(error, StoreError) else REFUSED
