@@ -24,6 +24,7 @@ from windlass.job import LATEST
 from windlass.ops.actions import Parameter
 from windlass.ops.document import CHECK, END
 from windlass.payload import parse
+from windlass.payload.codec import DEEPEST
 from windlass.server.schemas import NOTHING
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -61,10 +62,10 @@ def decode(kind: type[S], data: bytes, problems: Problems | None = None) -> S:
 
 
 def _no_json(data: bytes, error: Exception) -> InvalidValue:
-    why = "half a character, such as \\ud800" if _HALF.search(data) else str(error)
-    if isinstance(error, RecursionError):
-        why = "too many levels inside each other"
     sent = data.decode(errors="replace")
+    if isinstance(error, RecursionError):
+        return must_be("body", sent, f"nested at most {DEEPEST} deep")
+    why = "half a character, such as \\ud800" if _HALF.search(data) else str(error)
     return InvalidValue(f"body is not valid JSON: {why}", field="body", value=sent, allowed="valid JSON")
 
 
