@@ -105,8 +105,8 @@ def read_timing(options: TimingOptions) -> Timing:
     with problems:
         if (cron is None) == (every is None):
             given = "both" if cron is not None else "neither"
-            told = f"give cron or every, one of the two: {given} {'were' if cron else 'was'} given"
-            raise InvalidValue(told, field="cron, every", value=given, allowed="one of the two")
+            words = f"give cron or every, one of the two: {given} {'were' if cron else 'was'} given"
+            raise InvalidValue(words, field="cron, every", value=given, allowed="one of the two")
         if tz is not None and cron is None:
             raise must_be("tz", tz, "given together with cron: every 15m is the same in all zones")
     spans = "between 1s and 366d, such as 15m", "of at most 1d, such as 30s"

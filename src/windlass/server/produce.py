@@ -278,9 +278,9 @@ def _drafts(
         except WindlassError as error:
             found = _problems(form, draft, error)
             line = call.route.accepts == NDJSON
-            told = [problems.of(_as_sent(each), index=place, line=line) for each in found]
+            wrong = [problems.of(_as_sent(each), index=place, line=line) for each in found]
             refusals += [
-                each for each in told if not any(before.knows(said.field) for said in each.document.errors)
+                each for each in wrong if not any(before.knows(said.field) for said in each.document.errors)
             ]
             if len(refusals) >= MOST_PROBLEMS:
                 break
