@@ -299,9 +299,9 @@ def _bounds(schema: Schema) -> str:
     least, most = schema.get("minimum"), schema.get("maximum")
     if least is not None and most is not None:
         return f" between {least} and {most}"
-    told = [f"{word} {schema[name]}" for name, word in _BOUNDS.items() if name in schema]
-    if told:
-        return f" of {' and '.join(told)}"
+    bounds = [f"{word} {schema[name]}" for name, word in _BOUNDS.items() if name in schema]
+    if bounds:
+        return f" of {' and '.join(bounds)}"
     unit, what = ("Items", "values") if schema.get("type") == "array" else ("Length", "characters")
     least, most = schema.get(f"min{unit}", 0), schema.get(f"max{unit}")
     size = (
