@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TypeGuard, TypeVar
 
 from windlass import job
 from windlass.duration import parse_duration
-from windlass.errors import InvalidPayload, InvalidValue, must_be
+from windlass.errors import InvalidPayload, InvalidValue, UnknownType, must_be
 
+T = TypeVar("T")
 _Choice = TypeVar("_Choice", bound=str)
+Wrong = InvalidValue | InvalidPayload | UnknownType
 _NAME = re.compile(r"[a-z][a-z0-9_.-]*")
 _UNSTORABLE = re.compile("[\ud800-\udfff\0]")
 _STORABLE = "without NUL or lone surrogates"
@@ -23,11 +25,11 @@ TEXT = f"a text {_STORABLE}"
 class InvalidValues(InvalidValue):
     """Several values that are not allowed, or payloads that do not fit; it reads as the first of them."""
 
-    def __init__(self, problems: Sequence[InvalidValue | InvalidPayload]) -> None:
+    def __init__(self, problems: Sequence[Wrong]) -> None:
         self.problems, first = tuple(problems), problems[0]
         super().__init__(
             str(first),
-            field=getattr(first, "field", "payload"),
+            field=_field(first),
             value=getattr(first, "value", None),
             allowed=getattr(first, "allowed", ""),
         )
@@ -37,20 +39,49 @@ class Problems:
     """Collects what is refused within its blocks, so that a caller hears of everything at once."""
 
     def __init__(self) -> None:
-        self.found: list[InvalidValue | InvalidPayload] = []
+        self.found: list[Wrong] = []
+        # Fields that were refused already. The checks after that see a request without them.
+        self.known: set[str] = set()
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, _kind: object, error: object, _trace: object) -> bool:
-        if isinstance(error, InvalidValue | InvalidPayload):
-            self.found.append(error)
-        return isinstance(error, InvalidValue | InvalidPayload)
+        if not isinstance(error, Wrong):
+            return False
+        each = error.problems if isinstance(error, InvalidValues) else (error,)
+        self.found += [wrong for wrong in each if not self.knows(_field(wrong))]
+        return True
+
+    def tried(self, check: Callable[..., T | None], *values: object) -> T | None:
+        """What a check makes of a value; None if it refuses it."""
+        with self:
+            return check(*values)
+        return None
+
+    def refuse(self, wrong: Iterable[InvalidValue]) -> None:
+        """Add fields that are wrong in themselves; what later checks say about the same ones is left out."""
+        self.found += (found := list(wrong))
+        self.known |= {each.field for each in found}
+
+    def knows(self, fields: str) -> bool:
+        """Whether one of these fields was refused, or what it is a part of."""
+        return any(
+            f"{each}.".startswith((f"{known}.", f"{known}["))
+            for each in fields.split(", ")
+            for known in self.known
+        )
 
     def check(self) -> None:
         """Refuse it all, if anything was found."""
         if self.found:
             raise self.found[0] if len(self.found) == 1 else InvalidValues(self.found)
+
+
+def _field(wrong: Wrong) -> str:
+    if isinstance(wrong, UnknownType):
+        return "type"
+    return wrong.field if isinstance(wrong, InvalidValue) else "payload"
 
 
 def check_name(name: object, field: str, longest: int = job.MAX_TYPE) -> str:

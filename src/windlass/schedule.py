@@ -25,7 +25,7 @@ from msgspec import Meta
 from windlass import checks
 from windlass.clock import END_OF_TIME, from_micros, span, to_micros
 from windlass.duration import Duration, parse_duration
-from windlass.errors import must_be
+from windlass.errors import InvalidValue, must_be
 
 CatchUp = Literal["none", "last", "all"]
 Overlap = Literal["skip", "queue"]
@@ -101,23 +101,29 @@ def read_timing(options: TimingOptions) -> Timing:
     if unknown:
         raise must_be("schedule option", min(unknown), "one of " + ", ".join(TimingOptions.__annotations__))
     cron, every, tz = options.get("cron"), options.get("every"), options.get("tz")
-    if (cron is None) == (every is None):
-        given = "both" if cron is not None else "neither"
-        raise must_be("cron, every", given, "one of the two")
-    if tz is not None and cron is None:
-        raise must_be("tz", tz, "given together with cron: every 15m is the same in all zones")
+    problems = checks.Problems()
+    with problems:
+        if (cron is None) == (every is None):
+            given = "both" if cron is not None else "neither"
+            words = f"give cron or every, one of the two: {given} {'were' if cron else 'was'} given"
+            raise InvalidValue(words, field="cron, every", value=given, allowed="one of the two")
+        if tz is not None and cron is None:
+            raise must_be("tz", tz, "given together with cron: every 15m is the same in all zones")
+    spans = "between 1s and 366d, such as 15m", "of at most 1d, such as 30s"
+    tried = problems.tried
     timing = Timing(
-        cron=None if cron is None else read_cron(cron),
-        every=_between("every", every, SHORTEST, LONGEST, "between 1s and 366d, such as 15m"),
-        tz="UTC" if tz is None else _zone(tz),
-        catch_up=checks.one_of("catch_up", options.get("catch_up") or "last", CATCH_UPS),
-        overlap=checks.one_of("overlap", options.get("overlap") or "skip", OVERLAPS),
-        jitter=_between("jitter", options.get("jitter"), _NONE, LONGEST_JITTER, "of at most 1d, such as 30s")
-        or _NONE,
+        cron=None if cron is None else tried(read_cron, cron),
+        every=tried(_between, "every", every, SHORTEST, LONGEST, spans[0]),
+        tz=("UTC" if tz is None else tried(_zone, tz)) or "",
+        catch_up=tried(checks.one_of, "catch_up", options.get("catch_up") or "last", CATCH_UPS) or "last",
+        overlap=tried(checks.one_of, "overlap", options.get("overlap") or "skip", OVERLAPS) or "queue",
+        jitter=tried(_between, "jitter", options.get("jitter"), _NONE, LONGEST_JITTER, spans[1]) or _NONE,
     )
-    if timing.catch_up == "all" and timing.overlap == "skip":
-        allowed = 'given together with overlap="queue": runs that catch up would skip each other'
-        raise must_be("catch_up", "all", allowed)
+    with problems:
+        if timing.catch_up == "all" and timing.overlap == "skip":
+            allowed = 'given together with overlap="queue": runs that catch up would skip each other'
+            raise must_be("catch_up", "all", allowed)
+    problems.check()
     return timing
 
 

@@ -343,11 +343,14 @@ def check_changes(stored: Mapping[str, str], changes: Mapping[str, str | None]) 
                 split(name)
             else:
                 values.pop(name, None)
-    problems.check()
     for kind in _lists_without_delays(values):
-        if kind in changes:
-            raise must_be(kind, changes[kind], f"set after {_delays_of(kind)}")
-        raise must_be(_delays_of(kind), None, f"kept while {kind} is list")
+        with problems:
+            if changes.get(_delays_of(kind)) is not None:
+                continue  # refused above
+            if kind in changes:
+                raise must_be(kind, changes[kind], f"set after {_delays_of(kind)}")
+            raise must_be(_delays_of(kind), None, f"kept while {kind} is list")
+    problems.check()
     return {name: None if text is None else text.strip() for name, text in changes.items()}
 
 

@@ -134,7 +134,7 @@ def test_refusals_are_the_errors_of_the_library(house: House, client: Client) ->
     house.key("root", "admin")
     with (
         Client(house.url, house.key("eye", "viewer")) as eye,
-        pytest.raises(Refused, match="right to produce"),
+        pytest.raises(Refused, match="needs the role producer or admin"),
     ):
         eye.enqueue("add", {"a": 1})
 

@@ -372,7 +372,11 @@ def test_an_answer_that_nobody_can_hear_any_more_is_no_mistake_of_the_server(
         ("/leases", {"worker": "w\n", "types": ["add"]}, "worker"),
         (
             "/jobs/batch",
-            {"jobs": [{"type": "add"}], "batch": "b", "batch_id": "0190a5a0-0000-7000-8000-000000000003\n"},
+            {
+                "jobs": [{"type": "add", "payload": {"a": 1}}],
+                "batch": "b",
+                "batch_id": "0190a5a0-0000-7000-8000-000000000003\n",
+            },
             "batch_id",
         ),
     ],

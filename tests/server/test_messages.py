@@ -190,14 +190,16 @@ def test_every_problem_of_a_form_is_listed(house: House) -> None:
         "color": "red",
     }
     detail = house.caller().post("/jobs", content=body, headers=JSON).json()["detail"]
-    assert detail == "type is missing; it must be given; and 6 more: `errors` lists all"
+    assert detail == "type is missing; and 6 more: `errors` lists all"
 
 
 def test_every_problem_of_every_job_of_a_batch_is_listed(house: House) -> None:
     body = '{"jobs": [{"type": "add"}, {"type": "A", "priority": -1}, {"type": "add", "id": 5}], "batch": 1}'
     assert listed(house, "/jobs/batch", body) == {
+        "jobs[0].payload.a": None,
         "jobs[1].type": "A",
         "jobs[1].priority": "-1",
+        "jobs[2].payload.a": None,
         "jobs[2].id": "5",
         "batch": "1",
     }
@@ -230,7 +232,8 @@ def test_every_problem_of_the_options_and_the_payload_is_listed(house: House) ->
         "/jobs/bulk", content=wrong + '\n{"jobs": []}', headers={"Content-Type": "application/x-ndjson"}
     )
     assert [each["field"] for each in answer.json()["errors"]] == [
-        *("jobs[0].type", "jobs[3].type", "jobs[3].jobs"),
+        *("jobs[0].type", "jobs[1].delay", "jobs[1].id", "jobs[1].payload.a", "jobs[1].payload.c"),
+        *("jobs[2].type", "jobs[3].type", "jobs[3].jobs"),
     ]
     assert not any(house.ops.status().counts.values())
 
@@ -242,6 +245,11 @@ def test_every_problem_of_the_options_and_the_payload_is_listed(house: House) ->
         ("/failures?since=soon&limit=many", ["since", "limit"]),
         ("/stats/history?step=week&from=soon&to=later", ["step", "from", "to"]),
         ("/operations?limit=1001&limit=2&x=1", ["query", "limit"]),
+        ("/jobs?limit=abc&cursor=zz&q=typ:x", ["limit", "cursor", "q"]),
+        ("/jobs?state=foo&state=bar&where=a&where=b", ["state", "state", "where", "where"]),
+        ("/jobs?q=state:foo typ:boom bar:x", ["q", "q", "state"]),
+        ("/jobs?q=state:dead&tenant=a&key=b", ["tenant", "key"]),
+        ("/audit?cursor=zz&limit=0&x=1", ["query", "cursor", "limit"]),
     ],
 )
 def test_every_problem_of_a_query_is_listed(house: House, path: str, fields: list[str] | None) -> None:
@@ -265,10 +273,33 @@ def test_every_problem_of_an_edit_is_listed(house: House) -> None:
     assert bytes(job.get().payload) == b'{"a":1}'
 
 
-def test_every_problem_of_a_schedule_is_listed(house: House) -> None:
-    wish = {"name": "nightly", "type": "add", "cron": "never", "payload": {"a": "x"}}
-    answer = house.caller().post("/schedules", json=wish)
-    assert [each["field"] for each in answer.json()["errors"]] == ["payload.a", "cron"]
+def test_a_wrong_field_of_an_edit_or_a_replay_does_not_hide_its_payload(house: House) -> None:
+    job = house.queue.enqueue("add", {"a": 1}, delay="1h")
+    said: dict[str, object] = {"payload": {"a": "x"}, "why": 5}
+    for method, path, more in (("PATCH", "", {"priority": 99}), ("POST", "/replay", {"confirm": "yes"})):
+        answer = house.caller().request(method, f"/jobs/{job.id}{path}", json=said | more)
+        assert answer.status_code == 400
+        assert {each["field"] for each in answer.json()["errors"]} == {"why", "payload.a", *more}
+
+
+@pytest.mark.parametrize(
+    ("wish", "fields"),
+    [
+        ({"cron": "never"}, ["payload.a", "cron"]),
+        ({"cron": "never", "tz": "Mars/X", "overlap": "x"}, ["payload.a", "cron", "tz", "overlap"]),
+        ({"type": "none", "cron": "x", "every": "1h", "tz": "Mars/X"}, ["type", "cron, every", "cron", "tz"]),
+        ({"cron": 5, "priority": 99, "every": "0s"}, ["cron", "priority", "payload.a", "every"]),
+        ({"name": 5, "type": 5, "cron": "never"}, ["name", "type", "cron"]),
+    ],
+)
+def test_every_problem_of_a_schedule_is_listed(
+    house: House, wish: dict[str, object], fields: list[str]
+) -> None:
+    sent = {"name": "nightly", "type": "add", "payload": {"a": "x"}} | wish
+    answer = house.caller().post("/schedules", json=sent)
+    assert answer.status_code == 400
+    found = [each["field"] for each in answer.json()["errors"]]
+    assert sorted(found) == sorted(fields)
 
 
 @pytest.mark.parametrize(
@@ -279,6 +310,31 @@ def test_every_problem_of_a_schedule_is_listed(house: House) -> None:
             "/keys",
             {"name": "!", "roles": ["king"], "types": ["É"], "rate": 1e-9, "expires": "0s"},
             ["name", "roles", "types", "rate", "expires"],
+        ),
+        ("POST", "/keys", {"roles": ["king"], "rate": -1, "x": 1}, ["name", "rate", "x", "roles"]),
+        (
+            "PUT",
+            "/settings",
+            {"settings": {"low_share": -1, "keep_dead": "soon", "retry.kind": "list"}},
+            ["settings.low_share", "keep_dead", "retry.kind"],
+        ),
+        (
+            "PUT",
+            "/types/add",
+            {"settings": {"concurrency": -1, "rate": "x", "nothing": 1}},
+            ["settings.concurrency", "add.rate", "setting"],
+        ),
+        (
+            "PUT",
+            "/types/none",
+            {"settings": {"rate": -1, "burst": "x"}},
+            ["settings.rate", "type", "none.burst"],
+        ),
+        (
+            "POST",
+            "/leases",
+            {"worker": "!", "types": ["add"], "wait": "soon", "lease": "1s"},
+            ["worker", "wait", "lease"],
         ),
         ("PUT", "/settings", {"settings": {"keep_dead": "soon", "nothing": "1"}}, ["keep_dead", "setting"]),
         (
@@ -303,6 +359,66 @@ def test_every_problem_of_an_action_on_many_jobs_is_listed(house: House) -> None
         '"confirm": true}'
     )
     assert set(listed(house, "/jobs/actions", body)) == {"confirm", "delay", "filter.ids", "older_than"}
+    body = '{"action": "x", "limit": 0, "filter": {"state": ["foo"], "ids": 5}}'
+    assert set(listed(house, "/jobs/actions", body)) == {"action", "limit", "filter.ids", "state"}
+    answer = house.caller().post("/jobs/actions", json={"action": "priority", "filter": {"state": ["DEAD"]}})
+    assert answer.json()["detail"] == "priority is missing: priority needs it"
+
+
+def test_states_of_a_filter_are_read_in_any_case(house: House) -> None:
+    body = {"action": "discard", "filter": {"state": ["DEAD"]}, "dry_run": True}
+    assert house.caller().post("/jobs/actions", json=body).status_code == 200
+
+
+def test_a_reason_has_the_same_bound_in_a_body_and_in_a_query(house: House) -> None:
+    why = "x" * 1001
+    body = house.caller().post("/schedules/s/pause", json={"why": why})
+    query = house.caller().delete("/schedules/s", params={"why": why})
+    told = "why must be a string of 0 to 1000 characters, got"
+    for answer in (body, query):
+        assert answer.status_code == 400
+        assert answer.json()["detail"].startswith(told)
+    assert house.caller().delete("/schedules/s", params={"why": why[1:]}).status_code == 404
+
+
+def test_a_refusal_of_a_batch_names_the_first_job_that_is_wrong(house: House) -> None:
+    right = {"type": "add", "payload": {"a": 1}}
+    bad = [right | {"payload": {"a": "x"}}, right | {"type": "none"}, right | {"priority": 77}]
+    answer = house.caller().post("/jobs/batch", json={"jobs": [right, *bad]}).json()
+    assert answer["index"] == 1
+    assert [each["field"] for each in answer["errors"]] == [
+        *("jobs[1].payload.a", "jobs[2].type", "jobs[3].priority"),
+    ]
+    assert house.caller().post("/jobs/batch", json={"jobs": [right, bad[2]]}).json()["index"] == 1
+
+
+@pytest.mark.parametrize(
+    ("job", "fields"),
+    [
+        ({"type": "add", "payload": {"a": "x", "z": 1}}, {"payload.a", "payload.z"}),
+        ({"type": "none", "delay": "soon"}, {"type", "delay"}),
+        ({"type": "add", "payload": 5}, {"payload"}),
+        ({"type": "none", "run_at": "soon"}, {"type", "run_at"}),
+        ({"payload": {"a": "x"}}, {"type"}),
+    ],
+)
+def test_a_wrong_field_does_not_hide_the_type_and_the_payload(
+    house: House, job: dict[str, object], fields: set[str]
+) -> None:
+    answer = house.caller().post("/jobs", json=job | {"priority": 99})
+    assert answer.status_code == 400
+    assert {each["field"] for each in answer.json()["errors"]} == {"priority", *fields}
+    assert not any(house.ops.status().counts.values())
+
+
+def test_what_is_no_json_is_told_in_plain_words(house: House) -> None:
+    answer = house.caller().post("/jobs", content="[" * 100_000, headers=JSON).json()
+    assert answer["detail"].startswith("body must be nested at most ")
+    answer = house.caller().post("/jobs", content='{"type": x}', headers=JSON).json()
+    assert answer["detail"].startswith("body is not valid JSON: ")
+    assert [each["allowed"] for each in answer["errors"]] == ["valid JSON"]
+    answer = house.caller().post("/jobs", content="{}", headers={"Content-Type": "text/plain"}).json()
+    assert answer["title"] == "Not JSON"
 
 
 def test_the_number_of_problems_that_are_listed_has_a_bound(house: House) -> None:

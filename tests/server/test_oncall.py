@@ -171,7 +171,7 @@ def test_who_may_only_look_sees_limits_and_breakers(
     house.ops.set_breaker("add", BreakerState.OPEN, why="the database is down")
     assert typed("breaker", "add").startswith("add: open since ")
     assert "unknown job type" in typed("limit", "nope", code=1)
-    assert "may not" in typed("limit", "add", "--concurrency", "3", code=1)
+    assert "needs the role operator or admin" in typed("limit", "add", "--concurrency", "3", code=1)
 
 
 def test_a_type_that_the_server_does_not_know_comes_from_a_worker_and_not_from_a_flag(

@@ -35,7 +35,7 @@ def test_what_makes_no_key_is_one_line(windlass: Terminal) -> None:
 
 def test_what_is_done_on_the_command_line_stands_in_the_audit_log(windlass: Terminal) -> None:
     windlass.ok("run", "--key", "a", "--", "true")
-    assert windlass.ok("audit").out == "nothing was done\n"
+    assert windlass.ok("audit").out == "no entries\n"
     windlass.ok("bury", "a", "--why", "no good")
     windlass.ok("config", "set", "timeout", "10m")
     windlass.ok("keys", "create", "eye", "--role", "viewer")

@@ -217,7 +217,7 @@ def test_more_than_a_page_of_jobs_is_reached_at_a_rate(windlass: Terminal) -> No
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["cancel"], "say what to cancel: an ID, a filter such as --type, or --all"),
+        (["cancel"], "say which jobs: an ID, a filter such as --type, or --all"),
         (["cancel", "a", "--type", "shell"], "name jobs by ID or choose them by a filter, not both"),
         (["cancel", "a", "--all"], "not both"),
         (["discard", "--state", "pending", "--yes"], "state must be dead: others cannot be discarded"),
@@ -226,6 +226,7 @@ def test_more_than_a_page_of_jobs_is_reached_at_a_rate(windlass: Terminal) -> No
         (["replay", "a", "--payload", "{"], "payload must be valid JSON"),
         (["priority", "a", "11"], "priority must be between 0 and 10, got 11"),
         (["priority", "a", "high"], "'high' is not a valid integer"),
+        (["priority", "a"], "N is missing: 'a' is not a whole number"),
         (["reschedule", "a"], "use exactly one of --now"),
         (["reschedule", "a", "--now", "--delay", "1s"], "use exactly one of --now"),
         (["reschedule", "a", "--dry-run"], "use exactly one of --now"),

@@ -93,6 +93,9 @@ def test_a_wrong_limit_is_refused_in_one_line(windlass: Terminal) -> None:
         assert answer.code == 2
         assert answer.err.startswith(f"windlass: {said}")
         assert answer.err.count("\n") == 1
+    wrong = windlass("limit", "shell", "--concurrency", "x", "--rate", "5", "--burst", "-1").err
+    for named, line in zip(("concurrency", "rate", "burst"), wrong.splitlines(), strict=True):
+        assert line.startswith(f"windlass: shell.{named} must be a ")
     assert windlass("limit", "nix", "--rate", "1/s").code == 1
     assert windlass.ok("limit", "shell").out == "shell: no limit\n"
 

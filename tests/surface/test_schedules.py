@@ -91,8 +91,8 @@ def test_a_job_that_fails_lets_the_next_be_skipped_until_it_has_ended() -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"cron": "0 3 * * *", "every": "1h"}, "cron, every must be one of the two"),
-        ({"tz": "Europe/Berlin"}, "cron, every must be one of the two"),
+        ({"cron": "0 3 * * *", "every": "1h"}, "give cron or every, one of the two"),
+        ({"tz": "Europe/Berlin"}, "give cron or every, one of the two"),
         ({"cron": "often"}, "cron must be five fields"),
         ({"cron": "0 3 * * *", "tz": "Mars/Olympus"}, "tz must be the name of a time zone"),
         ({"every": "10ms"}, "every must be a duration between 1s and 366d"),
@@ -259,11 +259,11 @@ def test_a_scheduler_alone_makes_jobs_and_ends_when_told(windlass: Terminal, clo
     [
         (("x",), 2, "say either a TYPE or --command"),
         (("x", "report", "--command", "true", "--every", "1h"), 2, "say either a TYPE or --command"),
-        (("x", "--command", "true"), 2, "cron, every must be one of the two"),
+        (("x", "--command", "true"), 2, "give cron or every, one of the two"),
         (
             ("x", "--command", "true", "--every", "1h", "--cron", "@daily"),
             2,
-            "cron, every must be one of the two",
+            "give cron or every, one of the two",
         ),
         (("x", "--command", "true", "--cron", "0 3 * *"), 2, "cron must be five fields"),
         (
@@ -273,7 +273,7 @@ def test_a_scheduler_alone_makes_jobs_and_ends_when_told(windlass: Terminal, clo
         ),
         (("x", "--command", "true", "--every", "0.1s"), 2, "every must be a duration between 1s"),
         (("x", "--command", "true", "--every", "1h", "--priority", "11"), 2, "priority must be"),
-        (("X", "--command", "true", "--every", "1h"), 2, "schedule name must be"),
+        (("X", "--command", "true", "--every", "1h"), 2, "name must be"),
         (("x", "nothing", "--every", "1h"), 1, "unknown job type 'nothing'"),
         (("x", "shell", '{"x": 1}', "--every", "1h"), 1, "payload"),
         (("x", "shell", "{", "--every", "1h"), 2, "JSON"),

@@ -243,8 +243,8 @@ def test_jitter_spreads_schedules_and_fire_times() -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({}, "cron, every must be one of the two, got 'neither'"),
-        ({"cron": "0 3 * * *", "every": "1h"}, "cron, every must be one of the two, got 'both'"),
+        ({}, "give cron or every, one of the two: neither was given"),
+        ({"cron": "0 3 * * *", "every": "1h"}, "give cron or every, one of the two: both were given"),
         ({"cron": "0 3 * *"}, "cron must be five fields .* got '0 3 [*] [*]'"),
         ({"cron": "0 0 3 * * *"}, "cron must be five fields"),
         ({"cron": "61 3 * * *"}, "bad minute.* got '61 3"),

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windlass.checks import InvalidValues
 from windlass.clock import ManualClock, uuid7
 from windlass.errors import InvalidValue
 from windlass.job import JobState
@@ -30,14 +31,20 @@ paths = st.lists(names, min_size=1, max_size=3).map(tuple)
 
 
 @pytest.mark.parametrize(
-    "line", ["payload.size>100", "payload.size<=1", "payload.size=100", "payload.a.b!=1"]
+    "line",
+    [
+        *("payload.size>100", "payload.size<=1", "payload.size=100", "payload.a.b!=1"),
+        *("payload.n:>3", "payload.n:<=3", "payload.n:!=3", "payload.n:3..5", "payload.n:..5"),
+    ],
 )
 def test_a_comparison_that_is_no_equality_is_refused_and_not_taken_for_a_key(line: str) -> None:
     with pytest.raises(InvalidValue, match=r"an equality such as payload\.size:100"):
         read_query(line)
 
 
-@pytest.mark.parametrize("condition", ["payload.size>100", "payload.size>=100", "payload.size!=1"])
+@pytest.mark.parametrize(
+    "condition", ["payload.size>100", "payload.size>=100", "payload.size!=1", "payload.n=3..5"]
+)
 def test_a_condition_that_is_no_equality_is_refused(condition: str) -> None:
     with pytest.raises(InvalidValue, match=r"an equality such as payload\.size=100: there are no ranges"):
         read_filter(where=[condition])
@@ -102,6 +109,8 @@ def test_any_line_is_read_or_refused_in_one_sentence(line: str) -> None:
         ("type:a,b state:dead,pending", Filter(types=("a", "b"), states=(JobState.DEAD, JobState.PENDING))),
         ("state:retrying", Filter(view="retrying")),
         ("payload.a.b:1 payload.c:x", Filter(payload={("a", "b"): 1, ("c",): "x"})),
+        ('payload.a:">3"', Filter(payload={("a",): ">3"})),
+        ("payload.csv", Filter(key="payload.csv")),
         ('payload.a:"1"', Filter(payload={("a",): "1"})),
         ("error:=TimeoutError older:1h30m", Filter(error="=TimeoutError", older_than=timedelta(minutes=90))),
         ("order-17", Filter(key="order-17")),
@@ -125,11 +134,23 @@ def test_what_people_type(line: str, found: Filter) -> None:
         ("tenant:a tenant:b", "only once"),
         ("payload.a:[1]", "plain value"),
         ("one two", "one key only"),
+        ("payload.:3", "a field of the payload and its value"),
+        ("payload.a..b:3", "a field of the payload and its value"),
     ],
 )
 def test_what_is_wrong_is_named(line: str, told: str) -> None:
     with pytest.raises(InvalidValue, match=told.replace("(", r"\(")):
         read_query(line)
+
+
+def test_everything_that_is_wrong_with_a_line_is_named() -> None:
+    with pytest.raises(InvalidValues) as refused:
+        read_query("state:foo,bar typ:boom type: older:soon payload.n:>3")
+    wrong = [(each.field, each.value) for each in refused.value.problems if isinstance(each, InvalidValue)]
+    assert wrong == [
+        *(("q", "typ:boom"), ("q", "type:"), ("q", "payload.n:>3")),
+        *(("older", "soon"), ("state", "foo"), ("state", "bar")),
+    ]
 
 
 class _Slow:

@@ -110,7 +110,7 @@ def audit(**given: Any) -> None:
     """Who did what, newest first: to a job, type, schedule, setting, worker or key if one is named."""
     page = session().ops().audit(**given)
     head = ("AT", "WHO", "VERB", "WHAT", "TARGET", "CHANGE")
-    answer(page, table(head, map(_row, page.entries), "nothing was done"))
+    answer(page, table(head, map(_row, page.entries), "no entries"))
     if page.next and not session().json:
         click.echo(f"more: --cursor {page.next}", err=True)
 

@@ -49,7 +49,7 @@ def command_of(declared: Action, tell: Tell | None = None) -> Command:
             metavar, meaning = each.option.metavar, each.option.help
             params.append(click.Option(["--tenant"], metavar=metavar, help=meaning))
         elif each in declared.parameters and each.required:
-            kind = _TYPES.get(each.base, str)
+            kind = _number if each.base is int else _TYPES.get(each.base, str)
             params.insert(1, click.Argument([each.name], type=kind, metavar=each.option.metavar))
         elif each in declared.parameters:
             own += _options(each)
@@ -78,6 +78,15 @@ def command_of(declared: Action, tell: Tell | None = None) -> Command:
         help=declared.description,
         examples=inspect.cleandoc(declared.examples),
     )
+
+
+def _number(text: str) -> int:
+    """The number behind the ids. The last word is taken for it, also where that is an id."""
+    context = click.get_current_context()
+    if not text.lstrip("-").isdecimal() and not context.params.get("names", True):
+        raise click.UsageError(f"N is missing: {text!r} is not a whole number", context)
+    found: int = click.types.convert_type(int)(text)
+    return found
 
 
 def _options(each: Parameter) -> list[click.Parameter]:
@@ -115,7 +124,7 @@ def _on_jobs(declared: Action, given: dict[str, Any]) -> None:
     options = {name: given[name] for name in _BULK}
     if not names:
         if not names_any(choice) and not options["everything"]:
-            raise click.UsageError(f"say what to {declared.name}: an ID, a filter such as --type, or --all")
+            raise click.UsageError("say which jobs: an ID, a filter such as --type, or --all")
         if arguments.get("payload") is not None:
             raise click.UsageError("--payload is for one ID")
         arguments.pop("payload", None)

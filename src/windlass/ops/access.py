@@ -21,7 +21,8 @@ from windlass.checks import Problems, check_text
 from windlass.errors import must_be
 from windlass.job import MAX_TENANT
 from windlass.ops.actions import Action, Cursor, Limit, Need, Option, Verbs, Why
-from windlass.store.access import ApiKey, AuditPage, KeyInfo, NewApiKey
+from windlass.ops.document import CHECK
+from windlass.store.access import ApiKey, AuditPage, KeyInfo, NewApiKey, check_cursor
 
 DEFAULT_RATE = 1_000.0
 _PREFIX = "wl"
@@ -81,12 +82,17 @@ def made(wish: KeyWish, key_id: str) -> tuple[NewApiKey, str]:
     with problems:
         wrong = [role for role in wish.roles if role not in set(Role)]
         if wrong or not wish.roles:
-            raise must_be("roles", wrong[0] if wrong else "none", "one or more of " + ", ".join(Role))
+            raise must_be("roles", ", ".join(wrong) or "none", "one or more of " + ", ".join(Role))
     with problems:
         for pattern in wish.types:
             if not _PATTERN.fullmatch(pattern):
                 raise must_be("types", pattern, "names or patterns of types, such as send_email or mail.*")
-        _check_bounds(wish)
+        _check_types(wish)
+    with problems:
+        if wish.tenant is not None:
+            check_text("tenant", wish.tenant, MAX_TENANT)
+            if Role.WORKER in wish.roles:
+                raise must_be("tenant", wish.tenant, "left out for workers, who take jobs of every tenant")
     with problems:
         if not _LOWEST_RATE <= rate <= _HIGHEST_RATE:
             raise must_be("rate", rate, f"between {_LOWEST_RATE:g} and {_HIGHEST_RATE:g} jobs per second")
@@ -109,18 +115,13 @@ def made(wish: KeyWish, key_id: str) -> tuple[NewApiKey, str]:
     return new, f"{_PREFIX}_{key_id}_{secret}"
 
 
-def _check_bounds(wish: KeyWish) -> None:
+def _check_types(wish: KeyWish) -> None:
     """Refuse bounds that would hold nobody back: operators see and act on all types."""
     if wish.types and not {Role.OPERATOR, Role.ADMIN}.isdisjoint(wish.roles):
         allowed = "left out for operators and admins, who act on every type: make a key of its own for them"
         raise must_be("types", ", ".join(wish.types), allowed)
     if wish.types and {Role.PRODUCER, Role.WORKER}.isdisjoint(wish.roles):
         raise must_be("types", ", ".join(wish.types), "left out for viewers, who see every type")
-    if wish.tenant is None:
-        return
-    check_text("tenant", wish.tenant, MAX_TENANT)
-    if Role.WORKER in wish.roles:
-        raise must_be("tenant", wish.tenant, "left out for workers, who take jobs of every tenant")
 
 
 def split(text: str) -> tuple[str, str]:
@@ -144,7 +145,13 @@ class AccessVerbs(Verbs):
     """The verbs about keys and about what was done."""
 
     @Action(
-        "POST keys", need=Need.ADMINISTER, command="keys create", own_command=True, status=201, past="made"
+        "POST keys",
+        need=Need.ADMINISTER,
+        command="keys create",
+        own_command=True,
+        status=201,
+        past="made",
+        check=lambda _, wish, **__: made(wish, ""),
     )
     def create_key(self, wish: KeyWish, *, why: Why = "") -> NewKey:
         """Make an API key for a service. It is shown once: the store keeps only its digest."""
@@ -197,7 +204,7 @@ class AccessVerbs(Verbs):
         who: Annotated[str, Option("What this one did.")] = "",
         verb: Annotated[str, Option("Such as cancel, replay, pause, set, drain, create, revoke.")] = "",
         limit: Limit = 50,
-        cursor: Cursor = None,
+        cursor: Annotated[Cursor, Meta(extra={CHECK: check_cursor})] = None,
     ) -> AuditPage:
         """Who did what, newest first; a job may be named by its key."""
         job = self.store.get(target, caller=None, tenant=tenant) if target else None

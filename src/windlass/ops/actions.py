@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
-from functools import cached_property, reduce, wraps
+from functools import cached_property, partial, reduce, wraps
 from operator import attrgetter, or_
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar, get_args, get_type_hints
 
@@ -166,6 +166,8 @@ class Action:
     # Its route or its command is written by hand; the latter is for all that only look.
     own_route: bool = False
     own_command: bool = False
+    # What it refuses about its arguments, as a method that takes them too: done alone to list all problems.
+    check: Callable[..., object] | None = None
 
     def __post_init__(self) -> None:
         self.method, self.path = self.route.split(" ")
@@ -245,6 +247,10 @@ class Action:
         """The action as a method of these verbs."""
         method: Callable[..., Any] = attrgetter(f"{self._within}.{self.name}".strip("."))(ops)
         return method
+
+    def check_of(self, ops: Verbs) -> Callable[..., object]:
+        """Its check as a method of these verbs."""
+        return partial(self.check or (lambda *_, **__: None), self.of(ops).__self__)  # type: ignore[attr-defined]
 
     def told(self, arguments: Mapping[str, Any]) -> str:
         """What has become of it, with the values that were given."""

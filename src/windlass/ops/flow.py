@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from windlass.checks import TEXT, check_limit_key, check_type, storable
+from windlass.checks import TEXT, Problems, check_limit_key, check_type, storable
 from windlass.errors import Refused, UnknownType, must_be
 from windlass.ops.actions import Action, Option, TypeName, Verbs, Why
 from windlass.policy import Limit, key_limits, limit_from
@@ -106,6 +106,7 @@ class FlowVerbs(Verbs):
         """Set bounds by name (concurrency, rate, burst, tenant_concurrency; `none` lifts one), if any."""
         limited = self._limited(name)
         changes = {f"{limited}.{bound}": text.strip() for bound, text in bounds.items()}
+        check_changes(self.front.settings(), changes)
         if bounds.get("burst", "none") != "none" and self.limit(name, changes).rate is None:
             raise must_be(f"{name}.burst", bounds["burst"], "given together with a rate")
         if changes:
@@ -138,12 +139,17 @@ class FlowVerbs(Verbs):
     def _refuse_idle(self, changes: Mapping[str, str | None]) -> None:
         """Refuse to set what would hold for nobody: types that share a key have its breaker, and no other."""
         types = self.front.types()
+        problems = Problems()
         for name, text in changes.items():
-            job_type, setting = split(name)
-            info = None if job_type is None else types.get(job_type)
-            if text is not None and info is not None and setting.startswith("breaker.") and _key(info):
-                allowed = f"{KEY}{_key(info)}.{setting}, since {job_type} has the breaker of its limit_key"
-                raise must_be("setting", name, allowed)
+            with problems:
+                job_type, setting = split(name)
+                info = None if job_type is None else types.get(job_type)
+                if text is not None and info is not None and setting.startswith("breaker.") and _key(info):
+                    allowed = (
+                        f"{KEY}{_key(info)}.{setting}, since {job_type} has the breaker of its limit_key"
+                    )
+                    raise must_be("setting", name, allowed)
+        problems.check()
 
     def _known_type(self, job_type: str) -> str:
         known = self.front.types()
@@ -162,8 +168,24 @@ class FlowVerbs(Verbs):
         special = sorted(name for name in effective if name not in DEFAULTS)
         return general + [SettingValue(name, effective[name], stored=True) for name in special]
 
+    def _settled(self, settings: Mapping[str, SettingText | None], **_: object) -> dict[str, str | None]:
+        """The settings as they are stored; everything that is wrong with them is refused at once."""
+        said = {name: None if value is None else str(value) for name, value in settings.items()}
+        problems = Problems()
+        for name, text in [*said.items()]:
+            with problems:
+                if not storable(f"{name}{text}"):
+                    del said[name]
+                    raise must_be("settings", name, TEXT)
+        with problems:
+            said = check_changes(self.front.settings(), said)
+            self._refuse_idle(said)
+        problems.check()
+        return said
+
     @Action(
         "PUT settings",
+        check=_settled,
         command="config set",
         own_command=True,
         operation="put_settings",
@@ -172,28 +194,38 @@ class FlowVerbs(Verbs):
     )
     def set_settings(self, settings: StoreSettings, *, why: Why = "") -> list[SettingValue]:
         """Set run-time settings, all or none; they hold until they are set again, or reset by null."""
-        said = {name: None if value is None else str(value) for name, value in settings.items()}
-        for name, text in said.items():
-            if not storable(f"{name}{text}"):
-                raise must_be("settings", name, TEXT)
-        settled = check_changes(self.front.settings(), said)
-        self._refuse_idle(settled)
+        settled = self._settled(settings)
         if settled:
             self.store.set_settings(settled, by=self._who, why=why)
             self._wake()
         return self.settings()
 
-    @Action("PUT types/{type}", command="limit", own_command=True, answers=("settings",), past="set")
+    def _settled_for(self, job_type: str, settings: Mapping[str, SettingText | None], **_: object) -> None:
+        problems = Problems()
+        with problems:
+            # A key that no type shares yet may be set all the same: it holds once one does.
+            if job_type.startswith(KEY):
+                check_limit_key(job_type.removeprefix(KEY))
+            elif job_type != ALL:
+                self._known_type(job_type)
+        with problems:
+            self._settled({f"{job_type}.{name}": value for name, value in settings.items()})
+        problems.check()
+
+    @Action(
+        "PUT types/{type}",
+        command="limit",
+        own_command=True,
+        answers=("settings",),
+        past="set",
+        check=_settled_for,
+    )
     def set_type(self, job_type: TypeName, settings: TypeSettings, *, why: Why = "") -> list[SettingValue]:
         """Set what holds for a type, for what shares a key (`key:crm`) or for all jobs (`*`), over its code.
 
         Null forgets what was set, and what is left out stays.
         """
-        # A key that no type shares yet may be set all the same: it holds once one does.
-        if job_type.startswith(KEY):
-            check_limit_key(job_type.removeprefix(KEY))
-        elif job_type != ALL:
-            self._known_type(job_type)
+        self._settled_for(job_type, settings)
         return self.set_settings({f"{job_type}.{name}": value for name, value in settings.items()}, why=why)
 
 

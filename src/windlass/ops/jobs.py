@@ -89,9 +89,14 @@ class JobVerbs(Verbs):
         job = self.show(name, tenant=tenant)
         return self.store.cancel(job.id, by=self._who, why=why, request_id=self.request_id)
 
+    def _check_payload(self, name: str, *, payload: Mapping[str, Any] | None = None, **_: object) -> None:
+        if payload is not None:
+            self.checked_edit(self.show(name), payload)
+
     @Action(
         "POST jobs/{id}/replay",
         bulk=True,
+        check=_check_payload,
         past="sent back to be run",
         examples="""
             windlass replay job1
@@ -190,10 +195,38 @@ class JobVerbs(Verbs):
         job = self.show(name, tenant=tenant)
         return self.store.bury(job.id, by=self._who, why=why, request_id=self.request_id)
 
+    def _edited(
+        self,
+        name: str,
+        *,
+        tenant: str | None = None,
+        priority: int | None = None,
+        run_at: datetime | None = None,
+        delay: timedelta | None = None,
+        payload: Mapping[str, Any] | None = None,
+        **_: object,
+    ) -> tuple[str, Edit]:
+        """The job's id, and the change as it is stored; InvalidValue or InvalidValues."""
+        job = self.show(name, tenant=tenant)
+        problems, change = Problems(), None
+        with problems:
+            if run_at is not None and delay is not None:
+                raise must_be("run_at", run_at, "left out when delay is given")
+            if delay is not None:
+                run_at = self.store.now() + parse_duration(delay, "delay", LATEST)
+            run_at = None if run_at is None else check_moment("run_at", run_at)
+        with problems:
+            check_priority(priority)
+        with problems:
+            change = None if payload is None else self.checked_edit(job, payload)
+        problems.check()
+        return job.id, msgspec.structs.replace(change or Edit(), priority=priority, run_at=run_at)
+
     @Action(
         "PATCH jobs/{id}",
         need=Need.ACT,
         past="changed",
+        check=_edited,
         examples="""
             windlass edit job1 --payload '{"to": "right@b.c"}'
             windlass edit job1 --payload '{"to": "right@b.c"}' --why "the old release has no cc"
@@ -217,25 +250,14 @@ class JobVerbs(Verbs):
         """
         if priority is None and run_at is None and delay is None and payload is None:
             raise must_be("change", "nothing", "one or more of priority, run_at, delay and payload")
-        job = self.show(name, tenant=tenant)
-        problems, change = Problems(), None
-        with problems:
-            if run_at is not None and delay is not None:
-                raise must_be("run_at", run_at, "left out when delay is given")
-            if delay is not None:
-                run_at = self.store.now() + parse_duration(delay, "delay", LATEST)
-            run_at = None if run_at is None else check_moment("run_at", run_at)
-        with problems:
-            check_priority(priority)
-        with problems:
-            change = None if payload is None else self.checked_edit(job, payload)
-        problems.check()
-        change = msgspec.structs.replace(change or Edit(), priority=priority, run_at=run_at)
+        job_id, change = self._edited(
+            name, tenant=tenant, priority=priority, run_at=run_at, delay=delay, payload=payload
+        )
         # What an edit changed, for the record; the payload before it is kept there anyway.
         changed = [] if priority is None else [f"priority {priority}"]
-        changed += [] if run_at is None else [f"run at {run_at:%Y-%m-%d %H:%M:%S} UTC"]
+        changed += [] if change.run_at is None else [f"run at {change.run_at:%Y-%m-%d %H:%M:%S} UTC"]
         why = why or ", ".join(changed)
-        acted = self.store.edit(job.id, change, by=self._who, why=why, request_id=self.request_id)
+        acted = self.store.edit(job_id, change, by=self._who, why=why, request_id=self.request_id)
         self._wake()
         return acted
 

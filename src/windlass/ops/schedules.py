@@ -94,8 +94,37 @@ class Schedules(Verbs):
         status = structs.asdict(self._status(name))
         return ScheduleHistory(**status, history=tuple(self.store.fires(name, limit=fires)))
 
+    def _wanted(self, wish: ScheduleWish, **_: object) -> NewSchedule:
+        """The schedule as it is stored; everything that is wrong with it is refused at once."""
+        types, problems = self.store.types(), Problems()
+        with problems:
+            info = types.get(wish.type)
+            if info is None:
+                raise UnknownType(wish.type, types)
+            payload, version = _fitting(info, wish.payload)
+        with problems:
+            name = check_name(wish.name, field="name")
+        with problems:
+            timing = read_timing(wish.timing)
+        priority = None if wish.priority is None else problems.tried(check_priority, wish.priority)
+        most = None if wish.max_attempts is None else problems.tried(check_max_attempts, wish.max_attempts)
+        with problems:
+            tenant = check_text("tenant", wish.tenant or "", MAX_TENANT, least=0)
+        problems.check()
+        return NewSchedule(
+            name=name,
+            timing=timing,
+            type=wish.type,
+            payload=payload,
+            schema_version=SENT_SHELL if self.sent and wish.type == SHELL else version,
+            priority=priority,
+            max_attempts=most,
+            tenant=tenant,
+        )
+
     @Action(
         "POST schedules",
+        check=_wanted,
         own_command=True,
         status=201,
         location="schedules/{name}",
@@ -107,33 +136,7 @@ class Schedules(Verbs):
 
         Its payload must fit the type's schema.
         """
-        types = self.store.types()
-        info = types.get(wish.type)
-        if info is None:
-            raise UnknownType(wish.type, types)
-        problems = Problems()
-        with problems:
-            payload, version = _fitting(info, wish.payload)
-        with problems:
-            timing = read_timing(wish.timing)
-        problems.check()
-        if self.sent and wish.type == SHELL:
-            version = SENT_SHELL
-        self.store.add_schedule(
-            NewSchedule(
-                name=check_name(wish.name),
-                timing=timing,
-                type=wish.type,
-                payload=payload,
-                schema_version=version,
-                priority=None if wish.priority is None else check_priority(wish.priority),
-                max_attempts=None if wish.max_attempts is None else check_max_attempts(wish.max_attempts),
-                tenant=check_text("tenant", wish.tenant or "", MAX_TENANT, least=0),
-            ),
-            replace=replace,
-            by=self._who,
-            why=why,
-        )
+        self.store.add_schedule(self._wanted(wish), replace=replace, by=self._who, why=why)
         return self._status(wish.name)
 
     @Action("POST schedules/{name}/pause", past="paused", examples="windlass schedule pause nightly")

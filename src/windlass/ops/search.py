@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from windlass.checks import TEXT, storable
+from windlass.checks import TEXT, Problems, storable
 from windlass.clock import Clock
 from windlass.connect import Front
 from windlass.duration import parse_duration
@@ -36,20 +36,25 @@ def read_filter(
     ids: Iterable[str] = (),
 ) -> Filter:
     """The filter that such words ask for. A state may also be a view, which then stands alone."""
-    chosen, view = _read_states(tuple(states))
-    conditions = dict(read_condition(each) if isinstance(each, str) else each for each in where)
+    problems = Problems()
+    chosen, view = problems.tried(_read_states, tuple(states)) or ((), None)
+    read = [problems.tried(read_condition, each) if isinstance(each, str) else each for each in where]
+    conditions = dict(each for each in read if each is not None)
     wanted = tuple(types)
     texts = [("tenant", tenant), ("key", key), ("error", error), *(("type", each) for each in wanted)]
     texts += [("where", ".".join(path) + f"={value}") for path, value in conditions.items()]
     for field, text in texts:
-        if text == "":
-            # Such as an unset variable of a shell: neither every job nor none is meant.
-            raise must_be(field, text, NOT_EMPTY)
-        # What no store keeps could not be found.
-        if text is not None and not storable(text):
-            raise must_be(field, text, TEXT)
-    if older_than is not None and older_than > _LONGEST_AGO:
-        raise must_be("older_than", f"{older_than.days}d", f"at most {_LONGEST_AGO.days}d")
+        with problems:
+            if text == "":
+                # Such as an unset variable of a shell: neither every job nor none is meant.
+                raise must_be(field, text, NOT_EMPTY)
+            # What no store keeps could not be found.
+            if text is not None and not storable(text):
+                raise must_be(field, text, TEXT)
+    with problems:
+        if older_than is not None and older_than > _LONGEST_AGO:
+            raise must_be("older_than", f"{older_than.days}d", f"at most {_LONGEST_AGO.days}d")
+    problems.check()
     return Filter(
         ids=tuple(ids),
         types=wanted,
@@ -71,17 +76,27 @@ def check_states(names: Sequence[str], _field: str) -> Sequence[str]:
 
 def check_conditions(texts: list[str], _field: str) -> list[str]:
     """Conditions such as payload.user.id=42, or InvalidValue."""
+    problems = Problems()
     for text in texts:
-        read_condition(text)
+        problems.tried(read_condition, text)
+    problems.check()
     return texts
+
+
+def check_query(text: str, _field: str) -> str:
+    """A line such as type:mail state:dead, or InvalidValue."""
+    read_query(text)
+    return text
 
 
 def _read_states(names: tuple[str, ...]) -> tuple[tuple[JobState, ...], str | None]:
     """Either states, or a view, in any case."""
-    names = tuple(name.lower() for name in names)
+    names, problems = tuple(name.lower() for name in names), Problems()
     for name in names:
-        if name not in STATES:
-            raise must_be("state", name, "one of " + ", ".join(STATES))
+        with problems:
+            if name not in STATES:
+                raise must_be("state", name, "one of " + ", ".join(STATES))
+    problems.check()
     views = [name for name in names if name in set(View)]
     if views and len(names) > 1:
         raise must_be("state", ", ".join(names), f"several states, or one of {', '.join(View)} alone")
@@ -92,9 +107,9 @@ def _read_states(names: tuple[str, ...]) -> tuple[tuple[JobState, ...], str | No
 
 def read_condition(text: str) -> tuple[tuple[str, ...], Any]:
     """A field of the payload and its value: payload.user.id=42. What is not JSON is taken as text."""
-    if _RANGE.match(text):
-        raise must_be("where", text, "an equality such as payload.size=100: there are no ranges")
     path, equals, value = text.partition("=")
+    if _RANGE.match(text) or (equals and _SPAN.match(value)):
+        raise must_be("where", text, "an equality such as payload.size=100: there are no ranges")
     names = tuple(part.strip() for part in path.split("."))
     if not equals or len(names) <= 1 or names[0] != "payload" or not all(names):
         raise must_be("where", text, "a condition such as payload.user.id=42")
@@ -128,18 +143,22 @@ _QUICK_SECONDS = 0.1
 
 def read_query(text: str) -> Filter:
     """The filter that a line asks for; InvalidValue names the part that is wrong. Nothing: every job."""
-    found = _Found()
-    for term in _terms(text):
-        _take(found, term)
+    found, problems = _Found(), Problems()
+    with problems:
+        for term in _terms(text):
+            problems.tried(_take, found, term)
     older = found.once.pop("older", None)
-    return read_filter(
-        types=found.types,
-        states=found.states,
-        older_than=None if older is None else parse_duration(older, "older"),
-        where=found.payload,
-        ids=found.ids,
-        **found.once,
-    )
+    with problems:
+        chosen = read_filter(
+            types=found.types,
+            states=found.states,
+            older_than=None if older is None else problems.tried(parse_duration, older, "older"),
+            where=found.payload,
+            ids=found.ids,
+            **found.once,
+        )
+    problems.check()
+    return chosen
 
 
 def find_within(
@@ -261,16 +280,27 @@ def _take(found: _Found, term: _Term) -> None:
                 raise must_be("q", f"{term.name}:{term.value}", f"{term.name}: only once")
             found.once[term.name] = term.value
         case name if name.startswith("payload."):
-            written = msgspec.json.encode(term.value).decode() if term.quoted else term.value
-            found.payload.append(read_condition(f"{name}={written}"))
+            found.payload.append(_payload(term))
         case name:
             raise must_be("q", f"{name}:{term.value}", "one of " + ", ".join(WORDS))
+
+
+def _payload(term: _Term) -> tuple[tuple[str, ...], Any]:
+    said = f"{term.name}:{term.value}"
+    if not all(term.name.split(".")):
+        raise must_be("q", said, _FIELD)
+    if not term.quoted and _SPAN.match(term.value):
+        raise must_be("q", said, _EQUAL)
+    written = msgspec.json.encode(term.value).decode() if term.quoted else term.value
+    return read_condition(f"{term.name}={written}")
 
 
 def _take_alone(found: _Found, word: str) -> None:
     """A job's id, or else a key."""
     if _RANGE.match(word) or _EQUALITY.match(word):
-        raise must_be("q", word, "an equality such as payload.size:100: there are no ranges")
+        raise must_be("q", word, _EQUAL)
+    if word.startswith("payload.:"):
+        raise must_be("q", word, _FIELD)
     if _UUID.fullmatch(word):
         found.ids.append(word)
     elif "key" in found.once:
@@ -287,5 +317,9 @@ _TERM = re.compile(
 )
 # A comparison of a field, where only equality is understood.
 _RANGE = re.compile(r"payload\.[^=<>!]+(<|>|!=)")
+_EQUAL = "an equality such as payload.size:100: there are no ranges"
+_FIELD = "a field of the payload and its value, as in payload.user.id:42"
+# A value that reads as a range: >3, <=3, 3..5. In quotes it is a text.
+_SPAN = re.compile(r"[<>]|!=|-?[\d.]*\.\.-?[\d.]*$")
 _EQUALITY = re.compile(r"payload\.[^=\s]+=")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

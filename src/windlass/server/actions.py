@@ -15,7 +15,6 @@ from windlass.checks import Problems
 from windlass.duration import Duration
 from windlass.errors import InvalidValue, must_be
 from windlass.job import Job, JobState
-from windlass.ops import Ops
 from windlass.ops.actions import ACTIONS, Action, Need, Parameter, bulk_action, bulk_actions, changes
 from windlass.ops.document import Moment, Object, Span, plain
 from windlass.server.call import Call
@@ -33,17 +32,22 @@ def _declare(declared: Action) -> None:
     check_rights = declared.need is Need.ADMINISTER and declared.method != "GET"
 
     async def answer(call: Call, tenant: str | None = None, **arguments: Any) -> Reply:
-        said = None if form is None else await call.body(form)
+        problems = Problems()
+        said = None if form is None else await call.body(form, problems)
         job = await call.job(tenant) if declared.on_job else None
         if declared.takes_tenant and job is None:
             arguments["tenant"] = tenant
         ops = call.ops(said)
-        if said is not None:
-            problems = Problems()
-            arguments = read_arguments(declared, said, problems)
-            await _check(call, ops, job, said, arguments, problems)
         target = job.id if job is not None else next(iter(call.path.values()), None)
-        done = await call.run(declared.of(ops), *(() if target is None else (target,)), **arguments)
+        named = () if target is None else (target,)
+        if said is not None:
+            arguments = read_arguments(declared, said, problems)
+            _check_type(call, job, said, arguments)
+            if problems.found and declared.check is not None:
+                with problems:
+                    await call.run(declared.check_of(ops), *named, **arguments)
+            problems.check()
+        done = await call.run(declared.of(ops), *named, **arguments)
         if check_rights:
             # Who may do what has changed.
             await call.run(call.parts.keyring.look)
@@ -54,7 +58,7 @@ def _declare(declared: Action) -> None:
 
     answer.__name__, answer.__doc__ = declared.operation, declared.description
     query = () if form is not None else declared.parameters
-    named = () if declared.target is None else (404,)
+    missing = () if declared.target is None else (404,)
     route(
         f"{declared.method} {declared.path}",
         declared.summary,
@@ -63,7 +67,7 @@ def _declare(declared: Action) -> None:
         need=declared.need,
         query=(Parameter.of("tenant", Tenant, None), *query) if declared.takes_tenant else query,
         refuses=(
-            *named,
+            *missing,
             *(() if declared.method == "GET" and not declared.on_job else (409,)),
             *(() if form is None else (413, 415)),
         ),
@@ -71,19 +75,12 @@ def _declare(declared: Action) -> None:
     )(answer)
 
 
-async def _check(
-    call: Call, ops: Ops, job: Job | None, said: Form, arguments: dict[str, Any], problems: Problems
-) -> None:
-    """Refuse who may not say what jobs of a type do, and whatever is wrong with the request, all of it."""
-    payload = arguments.get("payload")
-    if job is not None and payload is not None:
+def _check_type(call: Call, job: Job | None, said: Form, arguments: dict[str, Any]) -> None:
+    """Refuse who may not say what jobs of a type do."""
+    if job is not None and arguments.get("payload") is not None:
         check_type_allowed(call, job.type)
-        if problems.found:
-            with problems:
-                await call.run(ops.checked_edit, job, payload)
-    elif hasattr(said, "type"):
-        check_type_allowed(call, said.type)
-    problems.check()
+    elif getattr(said, "type", ""):
+        check_type_allowed(call, getattr(said, "type", ""))
 
 
 _WITH_BODY = ("POST", "PUT", "PATCH")
@@ -198,6 +195,8 @@ BulkActionForm = _form(
 
 def bulk_arguments(said: ActionForm, problems: Problems) -> dict[str, Any]:
     """The action's own arguments from a request for many jobs."""
+    if not said.action:
+        return {}
     declared = bulk_action(said.action)
     taken = {each.name: each for each in declared.parameters}
     for each in _bulk_parameters():
@@ -206,7 +205,8 @@ def bulk_arguments(said: ActionForm, problems: Problems) -> dict[str, Any]:
             if each.name not in taken and value != each.default:
                 raise must_be(each.name, value, f"left out for {said.action}")
             if each.name in taken and taken[each.name].required and value is None:
-                raise must_be(each.name, value, f"given for {said.action}")
+                words = f"{each.name} is missing: {said.action} needs it"
+                raise InvalidValue(words, field=each.name, value=None, allowed=f"given for {said.action}")
     arguments = read_arguments(declared, said, problems)
     with problems:
         if said.action == "reschedule" and (said.delay is None) == (said.run_at is None):  # type: ignore[attr-defined]

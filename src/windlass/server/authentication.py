@@ -20,7 +20,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from windlass.ops.actions import Need
-from windlass.server.identity import LOCAL, Identity, refusal
+from windlass.server.identity import LOCAL, Identity, refusal, roles_for
 from windlass.server.limits import Source, read_address
 from windlass.server.problems import Problem
 
@@ -273,8 +273,8 @@ class Authentication:
 
 def _check_rights(identity: Identity, route: Route) -> None:
     if not identity.may(route.need):
-        roles = ", ".join(sorted(identity.roles))
-        raise Problem(403, "not-allowed", f"this needs the right to {route.need}; the key's roles: {roles}")
+        needed, roles = " or ".join(roles_for(route.need)), ", ".join(sorted(identity.roles))
+        raise Problem(403, "not-allowed", f"this needs the role {needed}; this key has: {roles}")
     if route.whole and identity.tenant is not None:
         detail = f"this is about all tenants, and the key is bound to {identity.tenant!r}"
         raise Problem(403, "not-allowed", detail)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from windlass.checks import Problems
 from windlass.duration import parse_duration
-from windlass.errors import AmbiguousKey, InvalidValue, JobNotFound, must_be
+from windlass.errors import AmbiguousKey, JobNotFound, must_be
 from windlass.job import Job
 from windlass.ops.actions import Need
 from windlass.server import problems
@@ -87,22 +88,28 @@ class Call:
     def address(self) -> str:
         return self.parts.proxies.address(self.scope)
 
-    async def body(self, kind: type[S]) -> S:
-        """The body, decoded strictly; an empty one means `{}`."""
+    async def body(self, kind: type[S], problems: Problems | None = None) -> S:
+        """The body, decoded strictly; an empty one means `{}`. With `problems` as `decode` says."""
         data = await self._read()
         if data:
             self._check_content(_JSON)
-        return decode(kind, data or b"{}")
+        return decode(kind, data or b"{}", problems)
 
-    async def lines(self, kind: type[S], *, most: int, longest: int) -> list[S]:
-        """The body as documents, one a line; each is decoded as it comes. A refusal names the line."""
+    async def lines(
+        self, kind: type[S], refused: list[Problem], *, most: int, longest: int
+    ) -> list[S | None]:
+        """The body as documents, one a line; each is decoded as it comes. A refusal names the line.
+
+        A document of which something was `refused` is without that; None: it could not be read.
+        """
         self._check_content(NDJSON)
         async with self._receiving():
-            return await self._read_lines(kind, most, longest)
+            return await self._read_lines(kind, refused, most, longest)
 
-    async def _read_lines(self, kind: type[S], most: int, longest: int) -> list[S]:
-        found: list[S] = []
-        refused: list[Problem] = []
+    async def _read_lines(
+        self, kind: type[S], refused: list[Problem], most: int, longest: int
+    ) -> list[S | None]:
+        found: list[S | None] = []
         rest, more = b"", True
         while more and len(refused) < MOST_PROBLEMS:
             piece, more = await self._piece()
@@ -110,20 +117,18 @@ class Call:
             if not more and rest.strip():
                 lines.append(rest)
             for line in lines:
-                index = len(found) + len(refused)
+                index, wrong = len(found), Problems()
                 if len(line) > longest:
                     raise _too_large(f"line {index + 1}", longest, index=index)
-                try:
-                    found.append(decode(kind, line))
-                except InvalidValue as error:
-                    refused.append(problems.of(error, index=index, line=True))
-            if len(found) + len(refused) + bool(more and rest.strip()) > most:
+                with wrong:
+                    found.append(decode(kind, line, wrong))
+                if wrong.found:
+                    refused += [problems.of(each, index=index, line=True) for each in wrong.found]
+                    found[index:] = found[index:] or [None]
+            if len(found) + bool(more and rest.strip()) > most:
                 raise _too_large("the body", most, "lines")
             if len(rest) > longest:
-                index = len(found) + len(refused)
-                raise _too_large(f"line {index + 1}", longest, index=index)
-        if refused:
-            raise problems.together(refused)
+                raise _too_large(f"line {len(found) + 1}", longest, index=len(found))
         if not found:
             raise must_be("body", "nothing", f"1 to {most} lines, a job each")
         return found

@@ -8,15 +8,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import islice
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 from urllib.parse import parse_qsl
 
 import msgspec
 
-from windlass.checks import InvalidValues, Problems, read_moment
+from windlass.checks import Problems, read_moment
 from windlass.duration import parse_duration
 from windlass.errors import InvalidValue, must_be
 from windlass.job import LATEST
@@ -24,6 +25,7 @@ from windlass.ops.actions import Parameter
 from windlass.ops.document import CHECK, END
 from windlass.ops.search import NOT_EMPTY
 from windlass.payload import parse
+from windlass.payload.codec import DEEPEST
 from windlass.server.schemas import NOTHING
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -34,48 +36,93 @@ _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 MOST_PROBLEMS = 100
 
 
-def decode(kind: type[S], data: bytes) -> S:
-    """A document of that form; InvalidValue or InvalidValues say what is wrong with it."""
+def decode(kind: type[S], data: bytes, problems: Problems | None = None) -> S:
+    """A document of that form; InvalidValue or InvalidValues say what is wrong with it.
+
+    With `problems` they are added there, and the document is without them: for further checks only.
+    """
+    wrong = Problems() if problems is None else problems
     try:
         try:
             found = msgspec.json.decode(data, type=kind)
         except msgspec.ValidationError:
             # What comes behind the first wrong value may be no JSON at all.
             msgspec.json.decode(data, type=msgspec.Raw)
-            problems = list(islice(_problems(kind, data, ""), MOST_PROBLEMS))
-            raise problems[0] if len(problems) == 1 else InvalidValues(problems) from None
+            wrong.refuse(islice(_problems(kind, data, ""), MOST_PROBLEMS))
+            found = _right(kind, data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        why = "half a character, such as \\ud800" if _HALF.search(data) else str(error)
-        raise must_be("body", data.decode(errors="replace"), f"valid JSON ({why})") from None
+        raise _no_json(data, error) from None
     names = _MEMBER.findall(data)
     if len(set(names)) < len(names):
         # Most often one of them is in the payload, or in another job.
-        twin = _twin(json.loads(data, object_pairs_hook=_Members))
-        if twin is not None:
-            raise _wrong(twin, "given twice", "given once")
+        twins = _twins(json.loads(data, object_pairs_hook=_Members))
+        wrong.refuse(_twice(twin) for twin in islice(twins, MOST_PROBLEMS))
+    if problems is None:
+        wrong.check()
     return found
 
 
-def _wrong(field: str, fault: str, allowed: str) -> InvalidValue:
-    message = f"{field} is {fault}; it must be {allowed}"
-    return InvalidValue(message, field=field, value=None, allowed=allowed)
+def _no_json(data: bytes, error: Exception) -> InvalidValue:
+    sent = data.decode(errors="replace")
+    if isinstance(error, RecursionError):
+        return must_be("body", sent, f"nested at most {DEEPEST} deep")
+    why = "half a character, such as \\ud800" if _HALF.search(data) else str(error)
+    return InvalidValue(f"body is not valid JSON: {why}", field="body", value=sent, allowed="valid JSON")
+
+
+def _right(kind: Any, data: bytes) -> Any:
+    """A part of a body without what is wrong in it: that is left out, or empty where it must be given."""
+    with suppress(msgspec.ValidationError):
+        return msgspec.json.decode(data, type=kind)
+    base = Parameter.of("", kind, None).base
+    if isinstance(base, type) and issubclass(base, msgspec.Struct):
+        members, values = _read(data, dict[str, msgspec.Raw]) or {}, {}
+        for field in msgspec.structs.fields(base):
+            sent = members.get(field.encode_name)
+            value = msgspec.UNSET if sent is None else _right(field.type, bytes(sent))
+            if value is not msgspec.UNSET:
+                values[field.name] = value
+            elif field.required:
+                values[field.name] = _empty(field.type)
+        return base(**values)
+    if get_origin(base) in (tuple, list, Sequence):
+        parts = (_right(get_args(base)[0], bytes(value)) for value in _read(data, list[msgspec.Raw]) or ())
+        return tuple(part for part in parts if part is not msgspec.UNSET)
+    if get_origin(base) in (dict, Mapping):
+        named = _read(data, dict[str, msgspec.Raw]) or {}
+        found = {name: _right(get_args(base)[1], bytes(value)) for name, value in named.items()}
+        return {name: value for name, value in found.items() if value is not msgspec.UNSET}
+    return msgspec.UNSET
+
+
+def _empty(kind: Any) -> Any:
+    """In place of a value that must be given and is not; every check refuses it."""
+    base = Parameter.of("", kind, None).base
+    if isinstance(base, type) and issubclass(base, msgspec.Struct):
+        return _right(base, b"{}")
+    made = get_origin(base) or base
+    return made() if made in (tuple, list, dict, int, float, bool) else {} if made is Mapping else ""
+
+
+def _twice(field: str) -> InvalidValue:
+    message = f"{field} is given twice; it must be given once"
+    return InvalidValue(message, field=field, value=None, allowed="given once")
 
 
 class _Members(list[tuple[str, Any]]):
     """An object as it was sent: its members in their order, also those that come twice."""
 
 
-def _twin(value: Any, path: str = "") -> str | None:
-    """The path of a member that comes twice, but in payloads, which are looked at when they are read."""
+def _twins(value: Any, path: str = "") -> Iterator[str]:
+    """The paths of members that come twice, but in payloads, which are looked at when they are read."""
     names: set[str | int] = set()
     for name, each in value if isinstance(value, _Members) else enumerate(value):
         here = f"{path}[{name}]" if isinstance(name, int) else f"{path}.{name}".removeprefix(".")
         if name in names:
-            return here
+            yield here
         names.add(name)
-        if name != "payload" and isinstance(each, list) and (twin := _twin(each, here)) is not None:
-            return twin
-    return None
+        if name != "payload" and isinstance(each, list):
+            yield from _twins(each, here)
 
 
 # --- every problem of a body --------------------------------------------------------------------
@@ -122,7 +169,7 @@ def _problems_of_members(
         if name in members:
             yield from _problems(field.type, bytes(members[name]), place)
         elif field.required:
-            yield _wrong(place, "missing", "given")
+            yield InvalidValue(f"{place} is missing", field=place, value=None, allowed="given")
     for name, value in members.items():
         if name not in fields:
             place = f"{path}.{name}".removeprefix(".")
@@ -211,6 +258,8 @@ def _single(each: Parameter, text: str) -> Any:
         if text not in set(each.base):
             raise must_be(each.field, text, "one of " + ", ".join(each.base))
         return each.base(text)
+    if each.bounds.max_length is not None and len(text) > each.bounds.max_length:
+        raise must_be(each.field, text, allowed(Annotated[str, each.bounds]))
     return read_value(each, text)
 
 
@@ -253,9 +302,9 @@ def _bounds(schema: Schema) -> str:
     least, most = schema.get("minimum"), schema.get("maximum")
     if least is not None and most is not None:
         return f" between {least} and {most}"
-    told = [f"{word} {schema[name]}" for name, word in _BOUNDS.items() if name in schema]
-    if told:
-        return f" of {' and '.join(told)}"
+    bounds = [f"{word} {schema[name]}" for name, word in _BOUNDS.items() if name in schema]
+    if bounds:
+        return f" of {' and '.join(bounds)}"
     unit, what = ("Items", "values") if schema.get("type") == "array" else ("Length", "characters")
     least, most = schema.get(f"min{unit}", 0), schema.get(f"max{unit}")
     size = (

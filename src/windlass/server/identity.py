@@ -42,6 +42,11 @@ def _allowed(roles: frozenset[Role]) -> frozenset[Need]:
     return frozenset().union(*(_MAY[role] for role in roles))
 
 
+def roles_for(need: Need) -> list[Role]:
+    """The roles that have a right."""
+    return [role for role in Role if need in _MAY[role]]
+
+
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """A caller: its name, its roles, and what it is held to."""
 

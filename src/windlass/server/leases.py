@@ -111,8 +111,8 @@ _Wanting = Callable[[], Want | None]
 @_work("POST leases", "Claim jobs", forms.ClaimedDocument, takes=ClaimForm)
 async def claim(call: Call) -> Reply:
     """Take due jobs, waiting for some if there are none."""
-    form = await call.body(ClaimForm)
     wrong = Problems()
+    form = await call.body(ClaimForm, wrong)
     with wrong:
         wait = read_wait(form.wait)
     with wrong:

@@ -19,6 +19,7 @@ import msgspec
 from windlass.ops.actions import Need, Parameter
 from windlass.server.call import Call
 from windlass.server.forms import words
+from windlass.server.identity import roles_for
 from windlass.server.problems import ProblemDocument
 from windlass.server.routes import JSON, ROUTES, Reply, Route, route
 
@@ -118,7 +119,7 @@ def _operation(route: Route, schemas: dict[type, dict[str, Any]]) -> dict[str, A
     if route.need is not Need.NOTHING:
         # Without keys at a server that needs none.
         operation["security"] = [{}, {"key": []}]
-        operation["x-needs"] = route.need.value
+        operation["x-needs"] = " or ".join(roles_for(route.need))
     return operation
 
 
@@ -216,7 +217,7 @@ def _page() -> bytes:
 
 
 def _section(path: str, method: str, operation: dict[str, Any], schemas: dict[str, Any]) -> str:
-    need = f" <small>needs the right to {operation['x-needs']}</small>" if "x-needs" in operation else ""
+    need = f" <small>needs the role {operation['x-needs']}</small>" if "x-needs" in operation else ""
     lines = [
         f'<h3 id="{operation["operationId"]}"><b class="method">{method}</b> ',
         f"<code>{html.escape(path)}</code></h3>",

@@ -20,7 +20,7 @@ from windlass.ops import Bulk, SettingValue, document
 from windlass.ops.actions import Count, Cursor, Limit, Need, Option, Parameter
 from windlass.ops.bulk import summed_up
 from windlass.ops.document import CHECK, BatchDocument, plain
-from windlass.ops.search import check_conditions, check_states, read_filter, read_query
+from windlass.ops.search import check_conditions, check_query, check_states, read_filter, read_query
 from windlass.queue.jobs import happens
 from windlass.server.actions import BulkActionForm, bulk_arguments
 from windlass.server.call import Call, HungUp, read_wait
@@ -30,7 +30,7 @@ from windlass.server.problems import Problem
 from windlass.server.routes import Reply, Tenant, route
 from windlass.server.schemas import UUID_PATTERN, FilterForm, NoForm
 from windlass.settings import SECRET
-from windlass.store.jobs import Filter, Page
+from windlass.store.jobs import Filter, Page, check_cursor
 from windlass.store.operations import Operation, State
 
 _ASYNC = re.compile(r"(^|,)\s*respond-async\s*(,|;|$)", re.IGNORECASE)
@@ -84,10 +84,12 @@ _FILTER: dict[str, Any] = {
         Option("A field of the payload, as in payload.user.id=42; may be repeated."),
     ],
     "q": Annotated[
-        str, Option("All of it in one line: type:mail state:dead payload.user.id:42 error:Timeout older:1h.")
+        str,
+        Meta(extra={CHECK: check_query}),
+        Option("All of it in one line: type:mail state:dead payload.user.id:42 error:Timeout older:1h."),
     ],
     "limit": Limit,
-    "cursor": Cursor,
+    "cursor": Annotated[Cursor, Meta(extra={CHECK: check_cursor})],
 }
 _QUERY = tuple(Parameter.of(name, kind, 50 if kind is Limit else None) for name, kind in _FILTER.items())
 
@@ -97,10 +99,14 @@ async def list_jobs(
     call: Call, *, q: str | None = None, limit: int = 50, cursor: str | None = None, **said: Any
 ) -> Reply:
     """Jobs, newest first."""
-    if q is not None and said:
-        name, value = min((each.field, said[each.name]) for each in _QUERY if each.name in said)
-        shown = value if isinstance(value, str | timedelta) else ", ".join(value)
-        raise must_be(name, shown, "left out when q is given")
+    problems = Problems()
+    for each in _QUERY if q is not None else ():
+        with problems:
+            if each.name in said:
+                value = said[each.name]
+                shown = value if isinstance(value, str | timedelta) else ", ".join(value)
+                raise must_be(each.field, shown, "left out when q is given")
+    problems.check()
     chosen = own(call, read_filter(**said) if q is None else read_query(q))
 
     def listed() -> Reply:
@@ -230,11 +236,11 @@ async def act_on_jobs(call: Call) -> Reply:
     The answer comes when the operation has ended, or with `Prefer: respond-async` at once. It goes on though
     the caller hangs up or the server stops.
     """
-    form = await call.body(BulkActionForm)
     problems = Problems()
+    form = await call.body(BulkActionForm, problems)
     arguments = bulk_arguments(form, problems)
     with problems:
-        where = _filter(call, form.filter)
+        where = _filter(call, form.filter, whole=not problems.known)
     problems.check()
     operations = call.ops(form).operations
     if form.dry_run:
@@ -273,8 +279,9 @@ async def _until_ended(call: Call, begun: Operation) -> Operation:
     return found
 
 
-def _filter(call: Call, form: FilterForm) -> Filter:
-    if form == FilterForm():
+def _filter(call: Call, form: FilterForm, *, whole: bool) -> Filter:
+    """The filter that a form asks for; not `whole`: something of it may have been refused already."""
+    if whole and form == FilterForm():
         allowed = "an object with at least one condition"
         raise InvalidValue("filter needs at least one condition", field="filter", value="{}", allowed=allowed)
     problems, older = Problems(), None
@@ -284,10 +291,12 @@ def _filter(call: Call, form: FilterForm) -> Filter:
                 raise must_be("filter.ids", each, "ids of jobs, which are UUIDs")
     with problems:
         older = None if form.older_than is None else parse_duration(form.older_than, "older_than")
-    problems.check()
     where = [(tuple(path.split(".")), value) for path, value in form.where.items()]
     said = {name: getattr(form, name) for name in ("ids", "tenant", "key", "error")}
-    return own(call, read_filter(types=form.type, states=form.state, older_than=older, where=where, **said))
+    with problems:
+        chosen = read_filter(types=form.type, states=form.state, older_than=older, where=where, **said)
+    problems.check()
+    return own(call, chosen)
 
 
 @route("GET settings", "List run-time settings", SettingsDocument)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -60,7 +61,7 @@ class Problem(Exception):
         **facts: Any,
     ) -> None:
         super().__init__(detail)
-        title = name.replace("-", " ").capitalize()
+        title = name.replace("-", " ").capitalize().replace("json", "JSON")
         self.document = ProblemDocument(f"urn:windlass:problem:{name}", title, status, detail, **facts)
         self.headers = dict(headers)
         if again is not None:
@@ -82,6 +83,7 @@ def of(error: errors.WindlassError, *, index: int | None = None, line: bool = Fa
         # It names the job of a batch by itself.
         index, detail = error.index, str(error.args[0])
     fields = _fields(error)[:MOST_PROBLEMS]
+    place = _PLACE.match(fields[0].field) if fields and index is None else None
     if index is not None:
         detail = f"{f'line {index + 1}' if line else f'jobs[{index}]'}: {detail}"
         fields = [msgspec.structs.replace(each, field=f"jobs[{index}].{each.field}") for each in fields]
@@ -90,7 +92,7 @@ def of(error: errors.WindlassError, *, index: int | None = None, line: bool = Fa
         name,
         _counted(detail, len(fields)),
         errors=tuple(fields),
-        index=index,
+        index=index if place is None else int(place[1]),
         twin=getattr(error, "twin", None),
         job=getattr(error, "job_id", None),
         jobs=getattr(error, "jobs", ()),
@@ -99,7 +101,8 @@ def of(error: errors.WindlassError, *, index: int | None = None, line: bool = Fa
 
 
 def together(found: Sequence[Problem]) -> Problem:
-    """Several refusals of one request as one: the first, with the errors of all."""
+    """Several refusals of one request as one: the first, with the errors of all, in the order of its jobs."""
+    found = sorted(found, key=lambda each: math.inf if each.document.index is None else each.document.index)
     first = found[0]
     fields = tuple(each for problem in found for each in problem.document.errors)[:MOST_PROBLEMS]
     detail = _counted(first.document.detail.partition(_MORE)[0], len(fields))
@@ -151,6 +154,7 @@ def of_store(error: errors.StoreError, *, writes: bool) -> Problem:
 _PYTHON = "a timedelta, "
 _LONGEST_SHOWN = 200
 _MORE = "; and "
+_PLACE = re.compile(r"jobs\[(\d+)\]")
 # By whether the request writes.
 _TRY_AGAIN = {True: "; nothing was stored: try again", False: ": try again"}
 # By class, the nearest wins.

@@ -12,7 +12,7 @@ from uuid import UUID, uuid5
 import msgspec
 
 from windlass import errors
-from windlass.checks import Problems, check_text, read_moment
+from windlass.checks import Problems, Wrong, check_text, read_moment
 from windlass.clock import uuid7
 from windlass.errors import InvalidValue, JobNotFound, WindlassError, must_be
 from windlass.job import MAX_BATCH_NAME, JobState, NewJob
@@ -43,7 +43,9 @@ _produce = partial(route, need=Need.PRODUCE, refuses=(404, 409, 413, 415, 429))
 @_produce("POST jobs", "Enqueue a job", {201: Accepted, 200: Accepted}, takes=JobForm)
 async def enqueue(call: Call) -> Reply:
     """Store one job; the answer leaves after the durable commit."""
-    form = await call.body(JobForm)
+    wrong = Problems()
+    form = await call.body(JobForm, wrong)
+    await _check_form(call, [form], [problems.of(each) for each in wrong.found])
     refusal = _over_rate(call, [form])
     with _span(call, [form]) as trace:
         make = await _maker(call, [form], refusal, trace=trace)
@@ -62,9 +64,12 @@ _BATCH = {201: AcceptedBatch, 200: AcceptedBatch}
 )
 async def enqueue_batch(call: Call) -> Reply:
     """Store up to 100 jobs, all or none."""
-    form = await call.body(BatchForm)
-    if form.batch is None and form.batch_id is not None:
-        raise must_be("batch_id", form.batch_id, "given together with batch, the name")
+    wrong = Problems()
+    form = await call.body(BatchForm, wrong)
+    with wrong:
+        if form.batch is None and form.batch_id is not None and not wrong.knows("batch"):
+            raise must_be("batch_id", form.batch_id, "given together with batch, the name")
+    await _check_form(call, form.jobs, [problems.of(each) for each in wrong.found], batch=True)
     return await _enqueue_all(call, form)
 
 
@@ -91,14 +96,24 @@ async def enqueue_bulk(
     Sent again with the same Idempotency-Key, keys or ids, it makes no second job. With `batch` the jobs are
     one batch; with the `batch_id` of a batch that has not ended they are added to it.
     """
+    refused: list[Problem] = []
     if batch_id is not None and not re.fullmatch(UUID_PATTERN, batch_id):
-        raise must_be("batch_id", batch_id, "a UUID in lower case")
-    forms = await call.lines(JobForm, most=MOST_BULK, longest=BODY_LIMIT)
-    form = BatchForm(jobs=tuple(forms), batch=batch, batch_id=batch_id)
+        refused.append(problems.of(must_be("batch_id", batch_id, "a UUID in lower case")))
+    forms = await call.lines(JobForm, refused, most=MOST_BULK, longest=BODY_LIMIT)
+    await _check_form(call, forms, refused, batch=True)
+    form = BatchForm(jobs=tuple(filter(None, forms)), batch=batch, batch_id=batch_id)
     try:
         return await _enqueue_all(call, form, bulk=True)
     except errors.Refused as error:
         raise problems.of(error, line=True) from error
+
+
+async def _check_form(
+    call: Call, forms: Sequence[JobForm | None], refused: list[Problem], *, batch: bool = False
+) -> None:
+    """Refuse a request of which something was refused already, with all else that is wrong with its jobs."""
+    if refused:
+        await call.run_long(_drafts, call, forms, batch=batch, trace=None, refused=refused)
 
 
 async def _enqueue_all(call: Call, form: BatchForm, *, bulk: bool = False) -> Reply:
@@ -235,13 +250,26 @@ def _admitted(call: Call, drafts: Sequence[NewJob], refusal: Problem | None) -> 
     return drafts
 
 
-def _drafts(call: Call, forms: Sequence[JobForm], *, batch: bool, trace: str | None) -> Sequence[NewJob]:
-    """The jobs as they will be stored, or a refusal that lists what is wrong with any of them."""
+def _drafts(
+    call: Call,
+    forms: Sequence[JobForm | None],
+    *,
+    batch: bool,
+    trace: str | None,
+    refused: Sequence[Problem] = (),
+) -> Sequence[NewJob]:
+    """The jobs as they will be stored, or a refusal that lists what is wrong with any of them.
+
+    With what was `refused` already: the forms are without that, and None if nothing of it could be read.
+    """
     draft = call.parts.queue.draft_sent
     drafts: list[NewJob] = []
-    refusals: list[Problem] = []
+    refusals, before = list(refused), Problems()
+    before.known = {each.field for problem in refused for each in problem.document.errors}
     for index, form in enumerate(forms):
         place = index if batch else None
+        if form is None:
+            continue
         try:
             drafts.append(_draft(call, form, draft, place, trace))
         except errors.StoreError:
@@ -250,7 +278,10 @@ def _drafts(call: Call, forms: Sequence[JobForm], *, batch: bool, trace: str | N
         except WindlassError as error:
             found = _problems(form, draft, error)
             line = call.route.accepts == NDJSON
-            refusals += [problems.of(_as_sent(each), index=place, line=line) for each in found]
+            wrong = [problems.of(_as_sent(each), index=place, line=line) for each in found]
+            refusals += [
+                each for each in wrong if not any(before.knows(said.field) for said in each.document.errors)
+            ]
             if len(refusals) >= MOST_PROBLEMS:
                 break
     if refusals:
@@ -260,12 +291,14 @@ def _drafts(call: Call, forms: Sequence[JobForm], *, batch: bool, trace: str | N
 
 def _problems(form: JobForm, draft: Draft, first: WindlassError) -> list[WindlassError]:
     """What is wrong with a job: each of its options is tried alone, and so is its payload."""
-    if not isinstance(first, InvalidValue | errors.InvalidPayload):
+    if not isinstance(first, Wrong):
         return [first]
     others = Problems()
     said = {name: value for name, value in _said(form).items() if name not in ("depends_on", "unique")}
-    checks: list[Callable[[], object]] = [partial(choose, _in_words({name: said[name]})) for name in said]
-    if not isinstance(first, errors.InvalidPayload):
+    checks: list[Callable[[], object]] = [
+        partial(lambda each: choose(_in_words(each)), {name: said[name]}) for name in said
+    ]
+    if isinstance(first, InvalidValue):
         # Read once more and not for each option: a large payload holds up everybody's.
         checks.append(partial(draft, form.type, bytes(form.payload), {}))
     for check in checks:
@@ -285,7 +318,8 @@ def _as_sent(error: WindlassError) -> WindlassError:
 
 def _draft(call: Call, form: JobForm, draft: Draft, index: int | None, trace: str | None) -> NewJob:
     who = call.identity
-    check_type_allowed(call, form.type, index)
+    if form.type:
+        check_type_allowed(call, form.type, index)
     options = _in_words(_said(form))
     key, tenant = _key(call, form, index), _tenant(call, form, index)
     trace = form.traceparent or trace or _traceparent(call)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -34,11 +34,8 @@ EMPTY = msgspec.Raw(b"{}")
 MOST_JOBS = 100
 MOST_BULK = 10_000
 UUID_PATTERN = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-if TYPE_CHECKING:
-    State = str
-else:
-    # A state, or a closer look at one.
-    State = Literal[STATES]
+# A state, or a closer look at one, in any case.
+State = Annotated[str, Meta(extra_json_schema={"enum": STATES})]
 
 
 class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -108,6 +108,13 @@ def said(why: str) -> str:
     return why[:_LONGEST].replace("\0", "")
 
 
+def check_cursor(cursor: str, _field: str = "cursor") -> str:
+    """The `next` of a page of the audit log, or InvalidValue."""
+    if cursor.isascii() and cursor.isdecimal() and int(cursor) <= _FROM_THE_TOP:
+        return cursor
+    raise must_be("cursor", cursor, "the `next` of an earlier page")
+
+
 def audit(
     tx: Tx, *, target: str = "", who: str = "", verb: str = "", limit: int = 50, cursor: str | None = None
 ) -> AuditPage:
@@ -116,9 +123,11 @@ def audit(
         raise must_be("limit", limit, f"between 1 and {_MOST}")
     asked = {name: value for name, value in (("target", target), ("verb", verb)) if value}
     clauses = "".join(f" and {name} = :{name}" for name in asked)
-    if cursor is not None and not (cursor.isascii() and cursor.isdecimal() and int(cursor) <= _FROM_THE_TOP):
-        raise must_be("cursor", cursor, "the `next` of an earlier page")
-    page = {"before": int(cursor or _FROM_THE_TOP), "limit": limit + 1, **asked}
+    page = {
+        "before": _FROM_THE_TOP if cursor is None else int(check_cursor(cursor)),
+        "limit": limit + 1,
+        **asked,
+    }
     if not who:
         found = list(tx.search(["audit"], clauses, page))
     else:

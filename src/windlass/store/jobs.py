@@ -236,6 +236,12 @@ def _decode(cursor: str | None) -> int:
     return min(max(seq, 0), _FROM_THE_TOP)
 
 
+def check_cursor(cursor: str, _field: str = "cursor") -> str:
+    """The `next` of a page, or InvalidValue."""
+    _decode(cursor)
+    return cursor
+
+
 # History must not make the counts slow: ended jobs are counted up to this bound.
 _MOST_ENDED = 10_000
 # Beside what handlers have done once; no handler can use it, since theirs are not empty.

@@ -579,7 +579,7 @@ class Checker:
     # --- the end ---
 
     def unfinished(self) -> list[str]:
-        """What has not ended, but for jobs below a dead parent, where an operator decides, or a scheduled one."""
+        """What has not ended, but for jobs below a dead parent (an operator decides) or a scheduled one."""
         live = [job for job in self.rows.values() if job["state"] != "dead" and job["type"] not in SCHEDULED]
         running = self._db.execute("select id from windlass_operations where state = 'running'").fetchall()
         waits = self._db.execute("select parent_id, child_id from windlass_dependencies").fetchall()
