@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -14,6 +15,8 @@ from bench.machine import commit, machine
 
 SHARES = {"min": 0.0, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 _SHOWN = 5
+# A list of numbers, which is written in one line.
+_NUMBERS = re.compile(r"\[\s+(?:(?:null|[-+.\de]+),\s+)*(?:null|[-+.\de]+)\s+\]")
 
 
 class Promise(NamedTuple):
@@ -67,7 +70,8 @@ def write_document(path: Path, *, name: str, **fields: Any) -> None:
     }
     document = {"name": name} | found | fields
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    text = _NUMBERS.sub(lambda numbers: " ".join(numbers[0].split()), json.dumps(document, indent=1))
+    path.write_text(f"{text}\n", encoding="utf-8")
 
 
 class Result:
