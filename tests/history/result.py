@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 import sqlite3
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -62,11 +63,12 @@ def write_result(
 
 
 def write_document(path: Path, *, name: str, **fields: Any) -> None:
-    """Write what a make target found, with its date, its commit and its machine."""
+    """Write what a make target found, with its date, commit, machine and arguments: `--json=FILE` aside."""
     found = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
         "machine": machine(),
+        "arguments": [each for each in sys.argv[1:] if not each.startswith("--json=")],
     }
     document = {"name": name} | found | fields
     path.parent.mkdir(parents=True, exist_ok=True)
