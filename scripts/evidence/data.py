@@ -22,6 +22,8 @@ class Head(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     date: str
     commit: str
     machine: dict[str, str]
+    # Of its make target; `--json=FILE` aside.
+    arguments: list[str] = []
 
 
 class Promise(msgspec.Struct, forbid_unknown_fields=True):

@@ -6,34 +6,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+import msgspec
+from soak import report
+
 from bench.plot import Panel, panels, shares
+from evidence import prose
 from evidence.data import Head, Mutant, PowerCuts, Proofs, Run, Simulated, Soak
 from tests.history.result import distribution
 
 T = TypeVar("T", bound=Head)
 FOLDER = "evidence"
-HEADER = """# Evidence
-
-What was done to Windlass, and what came of it. `make evidence` writes this page from the results in
-[`docs/evidence`](https://github.com/windlass-queue/windlass/tree/main/docs/evidence), which the runs wrote
-themselves; nothing here is typed by hand. Each section has the command that repeats it.
-
-A run shows that the promises of [guarantees](guarantees.md) held in that run, on that machine, at that commit. It does not show
-that they hold always: [what is not shown](#what-is-not-shown) is at the end.
-"""
-NOT_SHOWN = """## What is not shown
-
-- **Other machines.** All figures are from one small machine, which other programs used at the same time. Rates and latencies are a lower
-  bound of what the software does on hardware of its own; they are not a benchmark. [bench/report.md](https://github.com/windlass-queue/windlass/blob/main/bench/report.md) is.
-- **Disks that lie.** A power cut is simulated from a recording of what the process wrote and synced. A disk that acknowledges a sync and
-  does not keep it loses data under any database.
-- **Lost networks** between hosts are in `make two-hosts` and in the tests of faults, not on this page.
-- **Models are models.** TLC searches every state of a small instance (two or three workers, a few jobs). That the code does what the model
-  says is shown by the tests and by the table in `proofs/README.md`, not by TLC.
-- **Exactly once.** A worker that is killed after its handler has returned and before that is recorded leaves a job that runs again. Such
-  jobs are counted as *doubled*; they are what "at least once" means. `ctx.transaction()` avoids it for writes to the queue's own database.
-- **A run that is not here** was not made for this page; its section says so.
-"""
+WORDS = {
+    "kill a worker": "workers killed",
+    "kill a server": "servers killed",
+    "restart a server": "servers restarted",
+    "restart PostgreSQL": "restarts of PostgreSQL",
+    "burst": "bursts",
+    "prune": "prunings",
+}
 
 
 class Results(NamedTuple):
@@ -50,13 +40,28 @@ class Results(NamedTuple):
 
 def page(found: Results) -> str:
     """The whole page."""
-    parts = [HEADER, *short(found), *places(found), *workers(found), *commits(found), *servers(found)]
-    parts += [*power(found), *models(found), *simulator(found), *soak(found), *others(), NOT_SHOWN]
+    parts = [prose.HEADER, *short(found), *places(found), *workers(found), *commits(found), *servers(found)]
+    parts += [*power(found), *models(found), *simulator(found), *soak(found), *others(), prose.NOT_SHOWN]
     return "\n".join(parts)
+
+
+def texts(found: Results) -> dict[str, str]:
+    """The page and its plots, by their places below docs."""
+    return {"evidence.md": page(found)} | {f"{FOLDER}/{name}": text for name, text in plots(found).items()}
 
 
 def plots(found: Results) -> dict[str, str]:
     """The plots that belong to the page, by file name."""
+    drawn: dict[str, str] = {}
+    for name, run in found.files.items():
+        if isinstance(run, Soak):
+            document = msgspec.structs.asdict(run)
+            drawn |= {f"{name}-{part}.svg": text for part, text in report.draw(document).items()}
+    return drawn | recovery(found)
+
+
+def recovery(found: Results) -> dict[str, str]:
+    """How soon jobs ran again, as a distribution."""
     curves = {
         run.store: shares(run.recovery_seconds)
         for name in ("kill-run-sqlite", "kill-run-postgresql")
@@ -78,8 +83,24 @@ def link(name: str) -> str:
 
 
 def command(*lines: str) -> str:
-    """How to repeat it."""
+    """What to type, or what was printed."""
     return "\n".join(["```", *lines, "```", ""])
+
+
+def repeat(found: Results, *usual: tuple[str, str]) -> str:
+    """The commands that write some results: as they were typed or, of runs that were not made, as usual."""
+    lines = []
+    for name, words in usual:
+        run = found.files.get(name)
+        target, _, rest = words.partition(" ")
+        given = [*(rest.split() if run is None or not run.arguments else run.arguments)]
+        # One run may write several files.
+        file = "server-kill" if name.startswith("server-kill") else name
+        given.append(f"--json=docs/{FOLDER}/{file}.json")
+        lines.append(
+            f'make {target} ARGS="{" ".join(given)}"' if len(given) > 1 else f"make {target} ARGS={given[0]}"
+        )
+    return command(*dict.fromkeys(lines))
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -100,7 +121,7 @@ def cell(value: object) -> str:
 
 def listed(counts: Mapping[str, float]) -> str:
     """Counts in words."""
-    return ", ".join(f"{cell(value)} {name}" for name, value in counts.items()) or "nothing"
+    return ", ".join(f"{cell(value)} {WORDS.get(name, name)}" for name, value in counts.items()) or "nothing"
 
 
 def not_run(what: str) -> list[str]:
@@ -138,21 +159,16 @@ def short(found: Results) -> Iterator[str]:
     if rows:
         head = ("run", "store", "injected", "accepted jobs", "lost", "doubled", "promises", "data")
         yield table(head, rows)
-        yield (
-            "*Lost*: accepted, and not in the store. *Doubled*: its handler returned more than once, because its worker was killed "
-            "after the work and before the record; [at least once](guarantees.md) allows it.\n"
-        )
+        yield prose.LOST
     cuts, proofs = found.get("power-cuts", PowerCuts), found.get("proofs", Proofs)
     if cuts is not None:
         made, wrong = sum(row.cuts for row in cuts.settings), sum(row.violations for row in cuts.settings)
-        yield f"- Power cuts on SQLite: {made:,} cuts, {wrong} with something acknowledged missing or damaged."
+        yield f"- Power cuts on SQLite: {made:,} cuts, {wrong:,} of them with something missing or damaged."
     if proofs is not None:
         twins = [each for each in proofs.models if each.refuted]
-        good = sum(each.held for each in proofs.models if not each.refuted)
-        yield (
-            f"- Models: {good} of {len(proofs.models) - len(twins)} hold, {sum(t.held for t in twins)} of {len(twins)} "
-            "broken twins are refuted, as they must be."
-        )
+        whole = [each for each in proofs.models if not each.refuted]
+        good, refuted = sum(each.held for each in whole), sum(each.held for each in twins)
+        yield f"- Models: {good} of {len(whole)} hold; {refuted} of {len(twins)} broken twins are refuted."
     if found.mutants:
         caught = sum(each.found for each in found.mutants.values())
         yield f"- Simulator: {caught} of {len(found.mutants)} planted bugs were found."
@@ -194,31 +210,20 @@ def listed_words(words: Mapping[str, str]) -> str:
 def workers(found: Results) -> Iterator[str]:
     """kill-run."""
     yield "## Workers are killed\n"
-    yield (
-        "Workers run short and long jobs on threads, on the loop and as commands, while producers enqueue. Every second a worker that "
-        "runs something is killed with `kill -9`. On PostgreSQL the primary is also restarted twice without a farewell, then killed, "
-        "and its synchronous standby takes over. Afterwards the recorded history of every call and every execution is judged "
-        "(`tests/history`).\n"
-    )
-    yield command(
-        "make kill-run ARGS=--json=docs/evidence/kill-run-sqlite.json",
-        'make kill-run ARGS="--postgres --json=docs/evidence/kill-run-postgresql.json"',
-    )
+    yield prose.WORKERS
+    yield repeat(found, ("kill-run-sqlite", "kill-run"), ("kill-run-postgresql", "kill-run --postgres"))
     runs = [(name, found.get(name, Run)) for name in ("kill-run-sqlite", "kill-run-postgresql")]
     yield from crash_table(runs)
     timed = [(run.store, run) for _, run in runs if run is not None and run.recovery_seconds]
     if timed:
-        yield "**Recovery**: seconds from the kill to the next start of a job that it cut off.\n"
+        yield prose.RECOVERY
         rows = [
             [store, len(run.recovery_seconds), *distribution(run.recovery_seconds).values()]
             for store, run in timed
         ]
         yield table(("store", "cut-off jobs", "min", "p50", "p90", "p99", "max"), rows)
         yield f"![Recovery after kill -9, as a distribution]({FOLDER}/recovery.svg)\n"
-        yield (
-            "A worker on the same machine is known to be dead as soon as its process is gone, so most jobs run again at once; "
-            "the rest wait for a retry's pause, for a restarted worker, or for the database.\n"
-        )
+        yield prose.RECOVERY_NOTE
 
 
 def crash_table(runs: Sequence[tuple[str, Run | None]]) -> Iterator[str]:
@@ -242,13 +247,9 @@ def crash_table(runs: Sequence[tuple[str, Run | None]]) -> Iterator[str]:
 def commits(found: Results) -> Iterator[str]:
     """kill-commit."""
     yield "## Killed between a handler's write and its commit\n"
-    yield (
-        "A handler writes a row in `ctx.transaction()`, and its worker is killed in the milliseconds around the commit, 200 times. The row "
-        "and the job's completion must both be there, or neither.\n"
-    )
-    yield command(
-        "make kill-commit ARGS=--json=docs/evidence/kill-commit-sqlite.json",
-        'make kill-commit ARGS="--postgres --json=docs/evidence/kill-commit-postgresql.json"',
+    yield prose.COMMITS
+    yield repeat(
+        found, ("kill-commit-sqlite", "kill-commit"), ("kill-commit-postgresql", "kill-commit --postgres")
     )
     yield from crash_table(
         [(name, found.get(name, Run)) for name in ("kill-commit-sqlite", "kill-commit-postgresql")]
@@ -258,11 +259,8 @@ def commits(found: Results) -> Iterator[str]:
 def servers(found: Results) -> Iterator[str]:
     """server-kill."""
     yield "## Servers are killed\n"
-    yield (
-        "Clients post jobs and try again as the SDK does, while the HTTP servers are killed at random: one server on SQLite, two on one "
-        "PostgreSQL. Then PostgreSQL is stopped for 15 seconds under load. No worker runs here: what is judged is the promise of an answer.\n"
-    )
-    yield command("make server-kill ARGS=--json=docs/evidence/server-kill.json")
+    yield prose.SERVERS
+    yield repeat(found, ("server-kill-sqlite", "server-kill"))
     names = ("server-kill-sqlite", "server-kill-postgres", "server-kill-postgres-away")
     runs = [(name, found.get(name, Run)) for name in names]
     yield from crash_table(runs)
@@ -272,19 +270,15 @@ def servers(found: Results) -> Iterator[str]:
             made, answered = run.counts["client calls"], run.counts["client calls answered"]
             rows.append([name, made, answered, f"{answered / made:.3%}"])
     if rows:
-        yield "PERF-12 asks for at least 99.95 % of client calls, with the SDK's own retries.\n"
+        yield prose.AVAILABILITY
         yield table(("result", "client calls", "answered", "share"), rows)
 
 
 def power(found: Results) -> Iterator[str]:
     """power-cuts."""
     yield "## The power fails\n"
-    yield (
-        "Every write and sync of a real producer and worker on SQLite is recorded. From the recording the disk is built as it could be "
-        "after a cut at any point, with unsynced writes kept, dropped, torn or reordered, and opened again: every acknowledged job must be "
-        "there. So that the check is known to be able to fail, some syncs are made to do nothing, and those faults must be found.\n"
-    )
-    yield command("make power-cuts ARGS=--json=docs/evidence/power-cuts.json")
+    yield prose.POWER
+    yield repeat(found, ("power-cuts", "power-cuts"))
     cuts = found.get("power-cuts", PowerCuts)
     if cuts is None:
         yield from not_run("power-cuts")
@@ -304,13 +298,10 @@ def power(found: Results) -> Iterator[str]:
 
 
 def models(found: Results) -> Iterator[str]:
-    """proofs."""
+    """Proofs."""
     yield "## Models\n"
-    yield (
-        "TLA+ models of the protocols, checked by TLC over all their states; see `proofs/README.md` for what is modelled and how each action "
-        "maps to code. Each has twins with one rule left out: TLC must refute them, or the model proves nothing.\n"
-    )
-    yield command("make proofs ARGS=--json=docs/evidence/proofs.json")
+    yield prose.MODELS
+    yield repeat(found, ("proofs", "proofs"))
     proofs = found.get("proofs", Proofs)
     if proofs is None:
         yield from not_run("proofs")
@@ -336,10 +327,7 @@ def models(found: Results) -> Iterator[str]:
 def simulator(found: Results) -> Iterator[str]:
     """simulate, and the planted bugs."""
     yield "## Simulator\n"
-    yield (
-        "The real worker parts and the real store on one thread under a seeded scheduler, which decides who acts next, which answer is lost, "
-        "who is killed or frozen and when time moves. Every promise is checked after each step. A failing seed is repeated exactly and shrunk.\n"
-    )
+    yield prose.SIMULATOR
     yield command(
         "make simulate ARGS='--seconds 600'", "make evidence ARGS='--simulate 600'   # the same, kept as data"
     )
@@ -349,7 +337,7 @@ def simulator(found: Results) -> Iterator[str]:
         yield command(*run.said)
     if not runs:
         yield "Verbs an hour and coverage: not measured.\n"
-    yield "**Planted bugs**: each is put into a copy of the source by itself, and the simulator has ten minutes to find it.\n"
+    yield prose.MUTANTS
     yield command("make simulate-mutants")
     if not found.mutants:
         yield "Planted bugs: not measured.\n"
@@ -366,15 +354,9 @@ def simulator(found: Results) -> Iterator[str]:
 def soak(found: Results) -> Iterator[str]:
     """The soak, on each store."""
     yield "## Soak\n"
-    yield (
-        "An hour of mixed load by real processes: 20 services with API keys post 500 jobs a second of 30 types, singly and in batches of 100, "
-        "with bursts of 5,000 a second by the Python API; an application writes its own row and enqueues 4 jobs in one transaction. Meanwhile "
-        "workers and a server are killed, the server and PostgreSQL restart, and retention deletes records of earlier days. *Calm* calls are "
-        "those outside bursts, restarts and the ten seconds after them.\n"
-    )
-    yield command(
-        'make soak ARGS="--hours=1 --json=docs/evidence/soak-postgresql.json"',
-        'make soak ARGS="--hours=1 --store=sqlite --json=docs/evidence/soak-sqlite.json"',
+    yield prose.SOAK
+    yield repeat(
+        found, ("soak-postgresql", "soak --hours=1"), ("soak-sqlite", "soak --hours=1 --store=sqlite")
     )
     for name in ("soak-postgresql", "soak-sqlite"):
         run = found.get(name, Soak)
@@ -387,13 +369,9 @@ def soak(found: Results) -> Iterator[str]:
 def soak_run(name: str, run: Soak) -> Iterator[str]:
     """One soak."""
     yield f"### On {run.store}, {run.seconds / 60:.0f} minutes\n"
-    yield (
-        f"Injected: {listed(run.injected)}. What came of it: {listed(run.counts)}. Promises: {promises(run)} ({link(name)}).\n"
-    )
-    yield (
-        f"**Other programs took {run.others:.0%} of the machine's cores meanwhile**, so the rates and latencies below are those of a shared "
-        "machine; an aim that is not met here is not hidden.\n"
-    )
+    yield f"Injected: {listed(run.injected)}. What came of it: {listed(run.counts)}.\n"
+    yield f"Promises: {promises(run)} ({link(name)}).\n"
+    yield prose.SHARED.format(share=run.others)
     yield table(
         ("requirement", "what", "aim", "measured", ""),
         [[aim.id, aim.what, aim.aim, aim.measured, "met" if aim.met else "**not met**"] for aim in run.aims],
@@ -417,14 +395,13 @@ def soak_run(name: str, run: Soak) -> Iterator[str]:
 def others() -> Iterator[str]:
     """What writes no result yet."""
     yield "## Attacks and bad days\n"
-    yield "These runs print their own tables; no result of them is kept as data, so none is claimed here.\n"
+    yield prose.OTHERS
     yield command("make siege", "make bad-day")
 
 
 def write(folder: Path, found: Results) -> list[Path]:
     """The page and its plots below a documentation folder; what was written."""
-    written = {folder / "evidence.md": page(found)}
-    written |= {folder / FOLDER / name: text for name, text in plots(found).items()}
+    written = {folder / name: text for name, text in texts(found).items()}
     for path, text in written.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -287,7 +287,10 @@ class Soak:
             result.write_document(file, name="soak", commit=self._commit, **document)
         plots = out[1] or (self.folder if file is None else file.parent)
         stem = file.stem if file is not None else f"soak-{shown.store}"
-        print(*(f"plot: {path}\n" for path in report.draw(document, plots, stem)), sep="", end="")
+        for part, text in report.draw(document).items():
+            path = plots / f"{stem}-{part}.svg"
+            path.write_text(text, encoding="utf-8")
+            print(f"plot: {path}")
         return shown.close()
 
     def _measured(self, shown: result.Result, sampler: Sampler) -> report.Measured:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.plot import Panel, panels
@@ -168,8 +167,8 @@ def _verdict(met: bool) -> str:  # noqa: FBT001 - a word for it
     return "met" if met else "NOT MET"
 
 
-def draw(document: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
-    """The plots of a result; made from what is in it alone."""
+def draw(document: Mapping[str, Any]) -> dict[str, str]:
+    """The plots of a result by their names; made from what is in it alone."""
     samples, latency = document["samples"], document["latency"]
     seconds = samples["seconds"]
     marks = document["marks"]
@@ -217,12 +216,10 @@ def draw(document: Mapping[str, Any], folder: Path, stem: str) -> list[Path]:
     ]
     if document["store"] == "sqlite":
         del grown[1]
-    written = []
-    for name, title, shown in (("load", "Soak: load and latency", load), ("growth", "Soak: growth", grown)):
-        path = folder / f"{stem}-{name}.svg"
-        path.write_text(panels(title, where, shown, marks), encoding="utf-8")
-        written.append(path)
-    return written
+    return {
+        "load": panels("Soak: load and latency", where, load, marks),
+        "growth": panels("Soak: growth", where, grown, marks),
+    }
 
 
 def rates(seconds: Sequence[float], totals: Sequence[float | None]) -> list[tuple[float, float | None]]:

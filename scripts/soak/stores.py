@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import psutil
 import psycopg
@@ -134,7 +134,7 @@ class ServerPlace:
         until = time.monotonic() + _PATIENCE
         while True:
             try:
-                return int(str(self._sql(_LEFT.format("windlass.", _ended(1)))[0][0]))
+                return int(self._sql(_LEFT.format("windlass.", _ended(1)))[0][0])
             except psycopg.Error:
                 if time.monotonic() > until:
                     raise
@@ -156,7 +156,7 @@ class ServerPlace:
         standby.stop_at_once(self._server)
         self._server.start()
 
-    def _sql(self, text: str) -> list[tuple[object, ...]]:
+    def _sql(self, text: str) -> list[tuple[Any, ...]]:
         return self._server.run(text, self._name)
 
 
