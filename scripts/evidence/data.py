@@ -140,6 +140,19 @@ class Soak(Run, forbid_unknown_fields=True, kw_only=True):
     others: float
 
 
+class Line(msgspec.Struct, forbid_unknown_fields=True):
+    """One scenario or attack on one store, in the words of its run."""
+
+    held: bool
+    line: str
+
+
+class Lines(Head, forbid_unknown_fields=True, kw_only=True):
+    """A run that is a list of scenarios."""
+
+    rows: list[Line]
+
+
 # Which files there may be, and what is in them.
 KNOWN: dict[str, type[Head]] = {
     r"kill-run-(sqlite|postgresql)": Run,
@@ -149,6 +162,7 @@ KNOWN: dict[str, type[Head]] = {
     r"proofs": Proofs,
     r"simulate-(sqlite|postgres)": Simulated,
     r"soak-(sqlite|postgresql)": Soak,
+    r"siege|bad-day": Lines,
 }
 
 

@@ -11,7 +11,7 @@ from soak import report
 
 from bench.plot import Panel, panels, shares
 from evidence import prose
-from evidence.data import Head, Mutant, PowerCuts, Proofs, Run, Simulated, Soak
+from evidence.data import Head, Lines, Mutant, PowerCuts, Proofs, Run, Simulated, Soak
 from tests.history.result import distribution
 
 T = TypeVar("T", bound=Head)
@@ -41,7 +41,7 @@ class Results(NamedTuple):
 def page(found: Results) -> str:
     """The whole page."""
     parts = [prose.HEADER, *short(found), *places(found), *workers(found), *commits(found), *servers(found)]
-    parts += [*power(found), *models(found), *simulator(found), *soak(found), *others(), prose.NOT_SHOWN]
+    parts += [*power(found), *models(found), *simulator(found), *soak(found), *others(found), prose.NOT_SHOWN]
     return "\n".join(parts)
 
 
@@ -392,11 +392,21 @@ def soak_run(name: str, run: Soak) -> Iterator[str]:
         yield f"Jobs that a kill cut off ran again after: {spread} ({len(run.recovery_seconds):,} jobs).\n"
 
 
-def others() -> Iterator[str]:
-    """What writes no result yet."""
+def others(found: Results) -> Iterator[str]:
+    """The runs `siege` and `bad-day`."""
     yield "## Attacks and bad days\n"
     yield prose.OTHERS
-    yield command("make siege", "make bad-day")
+    yield repeat(found, ("siege", "siege"), ("bad-day", "bad-day"))
+    for name in ("siege", "bad-day"):
+        run = found.get(name, Lines)
+        if run is None:
+            yield from not_run(name)
+            continue
+        held = sum(row.held for row in run.rows)
+        yield f"**{name}**: {held} of {len(run.rows)} held ({link(name)}).\n"
+        yield table(
+            ("", "in the words of the run"), [["held" if r.held else "**BROKEN**", r.line] for r in run.rows]
+        )
 
 
 def write(folder: Path, found: Results) -> list[Path]:

@@ -87,7 +87,9 @@ such.
 """
 
 OTHERS = """\
-These runs print tables of their own. No result of them is kept as data, so none is claimed here.
+`siege` attacks a real server (slow readers, floods, huge requests and more) beside good posts, and lets its
+store go away. `bad-day` plays the ordinary troubles of production: rolling deploys, workers that hang or are
+stopped, lost files, stuck shutdowns. Both play on both stores, with real processes.
 """
 
 NOT_SHOWN = """## What is not shown

@@ -314,7 +314,8 @@ class Soak:
             pairs=sum(caller.startswith("service") for caller, _ in self.judged.pairs),
             pruned=sum(self.past) - self.left,
             prune_seconds=sum(until - since for since, until in self.prunings),
-            load_seconds=max(self.plan.seconds, over),
+            prune_span=max(self.plan.seconds, over),
+            load_seconds=self.plan.seconds,
             post_p99_pruning=result.at(posts, 0.99) if posts else float("inf"),
             scale=self.plan.scale,
         )

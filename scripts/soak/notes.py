@@ -120,7 +120,7 @@ def by_kind(notes: Iterable[Note], disturbed: Spans) -> dict[str, Calls]:
 
 
 def series(notes: Iterable[Note], kind: str, begun: float, step: float) -> dict[str, Sequence[float]]:
-    """Of one kind, for each step of time: its middle, the median and the 99th percentile."""
+    """Of one kind, for each step of time: its middle, calls a second and their quantiles."""
     buckets: defaultdict[int, list[float]] = defaultdict(list)
     for note in notes:
         if note.kind == kind and note.done:
@@ -129,6 +129,7 @@ def series(notes: Iterable[Note], kind: str, begun: float, step: float) -> dict[
     ordered = [sorted(buckets[place]) for place in places]
     return {
         "seconds": [round((place + 0.5) * step, 1) for place in places],
+        "rate": [round(len(each) / step, 1) for each in ordered],
         "p50": [round(at(each, 0.5), 2) for each in ordered],
         "p99": [round(at(each, 0.99), 2) for each in ordered],
     }

@@ -17,6 +17,8 @@ _GROWTH = 1.15
 # Of the requirements: milliseconds, and a share.
 _POST_P99 = 50
 _PROCESSED = 0.999
+# Posts are lost to the seconds in which servers are away.
+_NEARLY = 0.98
 # Below these a difference says nothing: megabytes, files, rows.
 _FLOORS = {"memory": 15.0, "open": 16.0, "dead": 50_000.0, "live": 16.0, "WAL": 1024.0, "depth": 500.0}
 _GROWING = (
@@ -65,7 +67,9 @@ class Measured(NamedTuple):
     processed: float
     pairs: int
     pruned: int
+    # For how long pruning ran, and from the start to its end; and how long posts were sent.
     prune_seconds: float
+    prune_span: float
     load_seconds: float
     # The 99th percentile of posts while records were deleted.
     post_p99_pruning: float
@@ -78,10 +82,18 @@ def aims(found: Measured) -> list[Aim]:
     post, batch, order = (figures.get(kind, {}) for kind in ("post", "batch", "order"))
     enqueue, status = (found.calls.get(f"sdk-{kind}", Calls()) for kind in ("enqueue", "status"))
     wanted, prune_wanted = 500 * found.scale, 500 * found.scale
-    sustained = found.pruned / found.load_seconds
+    sustained = found.pruned / found.prune_span
+    posted = post.get("succeeded", 0.0) / found.load_seconds
     return [
-        _below("PERF-1", f"POST /jobs at {wanted:.0f}/s, calm: p50", post, "calm p50", 5),
-        _below("PERF-1", f"POST /jobs at {wanted:.0f}/s, calm: p99", post, "calm p99", 50),
+        Aim(
+            "PERF-1",
+            "POST /jobs, accepted a second",
+            f"{wanted:.0f}/s",
+            f"{posted:.0f}/s",
+            posted >= _NEARLY * wanted,
+        ),
+        _below("PERF-1", "POST /jobs at that rate, calm: p50", post, "calm p50", 5),
+        _below("PERF-1", "POST /jobs at that rate, calm: p99", post, "calm p99", 50),
         _below("PERF-2", "batch of 100 over HTTP, calm: p99", batch, "calm p99", 50),
         Aim(
             "PERF-5",
@@ -184,6 +196,7 @@ def draw(document: Mapping[str, Any]) -> dict[str, str]:
     load = [
         Panel("jobs that wait or run", {"depth": curve("depth")}),
         Panel("jobs completed a second", {"completed": rates(seconds, samples.get("completed", []))}),
+        Panel("POST /jobs, accepted a second", {"posts": paced("post", "rate")}),
         Panel("POST /jobs, ms", {"p99": paced("post", "p99"), "p50": paced("post", "p50")}, powers=True),
         Panel("batch of 100, ms", {"p99": paced("batch", "p99"), "p50": paced("batch", "p50")}, powers=True),
         Panel(

@@ -76,6 +76,13 @@ def write_document(path: Path, *, name: str, **fields: Any) -> None:
     path.write_text(f"{text}\n", encoding="utf-8")
 
 
+def write_rows(path: Path | None, name: str, rows: Iterable[tuple[bool, str]]) -> None:
+    """Write a run that is a list of lines, each of which held or did not; without a file nothing."""
+    if path is not None:
+        shown = [{"held": held, "line": " ".join(line.split())} for held, line in rows]
+        write_document(path, name=name, rows=shown)
+
+
 class Result:
     """One run on one store: scripts add to it, and it is printed and written at the end."""
 
