@@ -18,9 +18,9 @@ from windlass import Context, Queue, Retry, RetryableError
 
 FAST_RETRY = Retry(kind="fixed", base=0.2, jitter=0.1)
 MAX_ATTEMPTS = 8
-# One job in so many fails the first time.
+# Every 200th job fails the first time.
 FAILING = 200
-# One in so many takes a while: kills find something to cut off.
+# Every 100th takes a while: kills find something to cut off.
 LONG = 100
 LONG_SECONDS = 0.5
 NAMES = tuple(f"team{number % 6}.task{number:02}" for number in range(TYPES))

@@ -23,7 +23,7 @@ from windlass import Client
 from windlass.errors import InvalidValue, Refused, WindlassError
 
 THREADS = 4
-# A job that was accepted so many calls ago is looked at.
+# Jobs are looked at after this many more were accepted.
 _BEHIND = 20
 _recorder = from_environment()
 

@@ -33,7 +33,7 @@ from windlass.clock import uuid7
 
 # How long a post is sent again, and a user waits.
 PATIENCE = 30.0
-# At most the calls of so many seconds are under way; those that would come still later are left out, and the
+# At most the calls of two seconds are under way; those that would come still later are left out, and the
 # result says how many were made. Without this a machine that is too slow would measure its own queue.
 LAG = 2.0
 _ANSWER_SECONDS = 10.0

@@ -161,7 +161,7 @@ class ServerPlace:
 
 
 def _ended(days: int) -> int:
-    """The last minute of a day so many days ago, in microseconds since 1970."""
+    """When the last minute of an earlier day began, in microseconds since 1970."""
     return (int(time.time() * 1_000_000) // DAY - days + 1) * DAY - _LAST
 
 
