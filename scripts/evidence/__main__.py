@@ -18,8 +18,8 @@ from tests.history.result import write_document  # noqa: E402 - likewise
 
 DOCS = ROOT / "docs"
 MUTANTS = ROOT / "bench" / "mutants.json"
-# The last lines of the simulator are its summary; before them come seeds.
-_KEPT = 12
+# The last lines of the simulator are its summary, or the story of a broken promise.
+_KEPT = 60
 
 
 def main() -> int:
@@ -27,9 +27,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--simulate", type=float, metavar="SECONDS", help="run the simulator first")
     parser.add_argument("--store", default="sqlite", help="of the simulator (default sqlite)")
+    parser.add_argument("more", nargs="*", help="further arguments of the simulator, after --")
     options = parser.parse_args()
     if options.simulate:
-        simulate(options.simulate, options.store)
+        simulate(options.simulate, options.store, options.more)
     try:
         for path in page.write(DOCS, results()):
             print(path.relative_to(ROOT))
@@ -44,10 +45,10 @@ def results() -> page.Results:
     return page.Results(data.read_all(DOCS / page.FOLDER), data.read_mutants(MUTANTS))
 
 
-def simulate(seconds: float, store: str) -> None:
+def simulate(seconds: float, store: str, more: list[str]) -> None:
     """Play seeds for a while, and keep what is printed."""
     words = [sys.executable, str(ROOT / "scripts" / "simulate.py"), "--seconds", str(seconds)]
-    words += ["--store", store] if store != "sqlite" else []
+    words += [*(["--store", store] if store != "sqlite" else []), *more]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     print(done.stdout, done.stderr, sep="", end="")
     write_document(

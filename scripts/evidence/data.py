@@ -24,6 +24,8 @@ class Head(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     machine: dict[str, str]
     # Of its make target; `--json=FILE` aside.
     arguments: list[str] = []
+    # The load average of the 15 minutes up to its end; of two cores, 2 is all that there is.
+    load: float | None = None
 
 
 class Promise(msgspec.Struct, forbid_unknown_fields=True):

@@ -186,10 +186,17 @@ def places(found: Results) -> Iterator[str]:
     yield ""
     if found.files:
         rows = [
-            [name, run.date, f"`{run.commit}`", seed_of(run), versions_of(run), link(name)]
+            [name, run.date, f"`{run.commit}`", load_of(run), seed_of(run), versions_of(run), link(name)]
             for name, run in found.files.items()
         ]
-        yield table(("result", "date (UTC)", "commit", "seed", "versions", "data"), rows)
+        head = ("result", "date (UTC)", "commit", "load average", "seed", "versions", "data")
+        yield table(head, rows)
+        yield prose.LOAD
+
+
+def load_of(run: Head) -> str:
+    """How busy the machine was."""
+    return "not noted" if run.load is None else f"{run.load:.1f}"
 
 
 def seed_of(run: Head) -> str:
@@ -328,14 +335,14 @@ def simulator(found: Results) -> Iterator[str]:
     """simulate, and the planted bugs."""
     yield "## Simulator\n"
     yield prose.SIMULATOR
-    yield command(
-        "make simulate ARGS='--seconds 600'", "make evidence ARGS='--simulate 600'   # the same, kept as data"
-    )
     runs = [(name, run) for name, run in found.files.items() if isinstance(run, Simulated)]
     for name, run in runs:
-        yield f"{run.store}, {run.seconds:.0f} s, exit code {run.exit_code} ({link(name)}):\n"
+        yield command(f'make evidence ARGS="{" ".join(run.arguments)}"')
+        verdict = "every promise held" if run.exit_code == 0 else "**a promise was broken**"
+        yield f"On {run.store}, for {run.seconds:.0f} s: {verdict} ({link(name)}). It printed:\n"
         yield command(*run.said)
     if not runs:
+        yield command("make evidence ARGS=--simulate=600")
         yield "Verbs an hour and coverage: not measured.\n"
     yield prose.MUTANTS
     yield command("make simulate-mutants")

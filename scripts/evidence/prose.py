@@ -16,6 +16,12 @@ worker was killed after the work and before its record, or had lost its lease; [
 once](guarantees.md) allows it.
 """
 
+LOAD = """\
+*Load average*: of the fifteen minutes before the run ended, by this run and by everything else on the
+machine. Above the number of cores processes wait for one; at ten times that, whatever is timed here is
+mostly that wait.
+"""
+
 WORKERS = """\
 Workers run short and long jobs on threads, on the loop and as commands, while producers enqueue. Every
 second a worker that runs something is killed with `kill -9`. On PostgreSQL the primary is also

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sqlite3
 import sys
@@ -68,6 +69,8 @@ def write_document(path: Path, *, name: str, **fields: Any) -> None:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
         "machine": machine(),
+        # Of the last 15 minutes: how busy the machine was, with this run and with whatever else.
+        "load": round(os.getloadavg()[2], 1),
         "arguments": [each for each in sys.argv[1:] if not each.startswith("--json=")],
     }
     document = {"name": name} | found | fields
