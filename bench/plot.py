@@ -173,7 +173,7 @@ def _height(panel: Panel, most: float) -> Callable[[float], float]:
 def _lines(panel: Panel, most: float) -> list[float]:
     """The values at which a panel has a line."""
     if not panel.powers:
-        return [0.0, most]
+        return [0.0, most / 2, most]
     return [10.0**power for power in range(max(1, math.ceil(math.log10(most))) + 1)]
 
 

@@ -35,8 +35,9 @@ RECOVERY = """**Recovery**: seconds from the kill to the next start of a job tha
 
 RECOVERY_NOTE = """\
 Without a heartbeat for 10 s a worker is dead; on the same machine its missing process shows it sooner.
-What is left is the poll of the reaper, the pause before a retry and the start of the next job on a busy
-machine.
+What is left is the poll of the reaper, the pause before a retry, and the wait for a free slot: a worker is
+killed every second, and the next one must start before it can run anything. On PostgreSQL the times in
+which the database itself was away are in it, too.
 """
 
 COMMITS = """\
