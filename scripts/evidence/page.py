@@ -79,7 +79,7 @@ def recovery(found: Results) -> dict[str, str]:
 
 def link(name: str) -> str:
     """A result's data."""
-    return f"[data]({FOLDER}/{name}.json)"
+    return f"[{name}]({FOLDER}/{name}.json)"
 
 
 def command(*lines: str) -> str:
@@ -154,10 +154,11 @@ def short(found: Results) -> Iterator[str]:
     for name, run in found.files.items():
         if isinstance(run, Run):
             accepted, doubled = run.counts.get("accepted", 0), run.counts.get("doubled", 0)
-            done = listed(run.injected)
-            rows.append([run.name, run.store, done, accepted, lost(run), doubled, promises(run), link(name)])
+            judged = f"{run.held} of {len(run.promises)}"
+            judged = judged if run.held == len(run.promises) else f"**{judged}**"
+            rows.append([link(name), listed(run.injected), accepted, lost(run), doubled, judged])
     if rows:
-        head = ("run", "store", "injected", "accepted jobs", "lost", "doubled", "promises", "data")
+        head = ("result", "injected", "accepted jobs", "lost", "doubled", "promises that held")
         yield table(head, rows)
         yield prose.LOST
     cuts, proofs = found.get("power-cuts", PowerCuts), found.get("proofs", Proofs)
@@ -186,10 +187,10 @@ def places(found: Results) -> Iterator[str]:
     yield ""
     if found.files:
         rows = [
-            [name, run.date, f"`{run.commit}`", load_of(run), seed_of(run), versions_of(run), link(name)]
+            [link(name), run.date[:16], f"`{run.commit}`", load_of(run), seed_of(run), versions_of(run)]
             for name, run in found.files.items()
         ]
-        head = ("result", "date (UTC)", "commit", "load average", "seed", "versions", "data")
+        head = ("result", "date (UTC)", "commit", "load average", "seed", "database")
         yield table(head, rows)
         yield prose.LOAD
 
@@ -239,7 +240,7 @@ def crash_table(runs: Sequence[tuple[str, Run | None]]) -> Iterator[str]:
     if there:
         yield table(
             ("result", "injected", "what came of it", "promises"),
-            [[name, listed(run.injected), listed(run.counts), promises(run)] for name, run in there],
+            [[link(name), listed(run.injected), listed(run.counts), promises(run)] for name, run in there],
         )
         yield "<details><summary>Every promise that was judged</summary>\n"
         judged = dict.fromkeys(each.promise for _, run in there for each in run.promises)
@@ -275,7 +276,7 @@ def servers(found: Results) -> Iterator[str]:
     for name, run in runs:
         if run is not None and run.counts.get("client calls"):
             made, answered = run.counts["client calls"], run.counts["client calls answered"]
-            rows.append([name, made, answered, f"{answered / made:.3%}"])
+            rows.append([link(name), made, answered, f"{answered / made:.3%}"])
     if rows:
         yield prose.AVAILABILITY
         yield table(("result", "client calls", "answered", "share"), rows)

@@ -51,7 +51,7 @@ def test_a_result_is_shown_with_its_figures_and_its_command(tmp_path: Path, monk
     monkeypatch.setattr(sys, "argv", ["kill_run.py", "--seconds=60", "--json=anywhere.json"])
     written(tmp_path)
     text = shown(tmp_path)
-    assert "| kill-run | sqlite | 20 kills | 5,000 | 0 | 2 | all 1 held |" in text
+    assert "| [kill-run-sqlite](evidence/kill-run-sqlite.json) | 20 kills | 5,000 | 0 | 2 | 1 of 1 |" in text
     assert 'make kill-run ARGS="--seconds=60 --json=docs/evidence/kill-run-sqlite.json"' in text
     assert "| sqlite | 2 | 0.50 | 1.50 |" in text
     assert "recovery.svg" in page.plots(page.Results(data.read_all(tmp_path), {})).popitem()[0]
@@ -59,7 +59,9 @@ def test_a_result_is_shown_with_its_figures_and_its_command(tmp_path: Path, monk
 
 def test_a_broken_promise_is_shown_as_broken(tmp_path: Path) -> None:
     written(tmp_path, held=False)
-    assert "**1 of 1 broken**: no accepted job is missing (a, b, c)" in shown(tmp_path)
+    text = shown(tmp_path)
+    assert "| 5,000 | 3 | 2 | **0 of 1** |" in text
+    assert "**1 of 1 broken**: no accepted job is missing (a, b, c)" in text
 
 
 def test_a_run_that_was_not_made_is_said_to_be_missing(tmp_path: Path) -> None:
