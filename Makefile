@@ -6,7 +6,7 @@ DEV := "$(PYTHON)" scripts/dev.py
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-fast check format shape words setup lock docs proofs kill-run kill-commit schedule-run move-run two-hosts bad-company shutdown-matrix suspects parallel churn growth at-size held-xmin
-.PHONY: simulate simulate-mutants power-cuts siege limit-storm unique-storm breaker-walk fairness server-kill foreign-workers contract bad-day
+.PHONY: simulate simulate-mutants power-cuts siege limit-storm unique-storm breaker-walk fairness server-kill foreign-workers contract bad-day soak evidence
 .PHONY: bench bench-quick bench-pairs bench-self examples screenshots
 
 help: ## This list
@@ -92,6 +92,12 @@ simulate-mutants: ## Bugs planted one by one: does the simulator find them? Goes
 
 siege: ## Attacks on a real server beside good posts, then an outage of its store, on both stores; ARGS="--only waits --store sqlite"
 	@$(DEV) exec python scripts/siege $(ARGS)
+
+soak: ## An hour of mixed load, kills, restarts and pruning: does anything get lost, or grow? ARGS=--seconds=60 for a quick look
+	@$(DEV) exec python scripts/soak $(ARGS)
+
+evidence: ## Write docs/evidence.md from the results in docs/evidence
+	@$(DEV) exec python scripts/evidence $(ARGS)
 
 churn: ## 100,000 jobs, a tenth of them bad, through one worker; draws churn.svg
 	@$(DEV) exec python scripts/churn.py $(ARGS)

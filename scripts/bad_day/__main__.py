@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import bad_day
 from bad_day.stage import Scenario, Stage, StageBroken
+from tests.history.result import add_option, write_rows
 from tests.servers import postgres
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,6 +34,7 @@ def main() -> int:
     parser.add_argument("--store", choices=STORES, help="only on this store")
     parser.add_argument("--src", type=Path, default=ROOT / "src", help="the source tree to run")
     parser.add_argument("--list", action="store_true", help="list the scenarios and exit")
+    add_option(parser)
     options = parser.parse_args()
     if options.list:
         for each in scenarios:
@@ -50,6 +52,7 @@ def main() -> int:
         print(row[1])
     broken = sum(not held for held, _ in rows)
     print(f"{len(rows) - broken} held, {broken} broken")
+    write_rows(options.json, "bad-day", rows)
     return 1 if broken else 0
 
 

@@ -27,6 +27,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 from siege.attacks import ATTACKS  # noqa: E402
 from siege.outage import CASES, SIZES, outage  # noqa: E402
 from siege.wire import HOST, Line, post, request  # noqa: E402
+from tests.history.result import add_option, write_rows  # noqa: E402
 from tests.servers import postgres  # noqa: E402
 
 STORES = ("sqlite", "postgres")
@@ -285,6 +286,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=[*ATTACKS, "outage"], help="only this one")
     parser.add_argument("--store", choices=STORES, help="only on this store")
     parser.add_argument("--src", type=Path, default=ROOT / "src", help="the source tree to run")
+    add_option(parser)
     options = parser.parse_args()
     # Other work of this machine must not be taken for the attack's, as far as that is ours to say.
     with contextlib.suppress(PermissionError):
@@ -308,6 +310,7 @@ def main() -> int:
                     print(rows[-1][1], flush=True)
     broken = sum(not held for held, _ in rows)
     print(f"{len(rows) - broken} held, {broken} broken")
+    write_rows(options.json, "siege", rows)
     return 1 if broken else 0
 
 

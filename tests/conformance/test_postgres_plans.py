@@ -192,3 +192,12 @@ def test_a_hot_statement_keeps_to_its_indexes(
             assert "Index Cond" in node or "TID Cond" in node or node.get("May Stop"), node
     blocks = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
     assert blocks <= MOST_BLOCKS.get(name, 80), blocks
+
+
+def test_the_check_of_keys_does_not_walk_the_archive_for_each_key(database: str) -> None:
+    text, _ = statements.numbered(statements.load("postgres")["check_keys"])
+    with psycopg.connect(database, autocommit=True) as connection:
+        # As little room as a large archive leaves: a hashed subplan that does not fit is run for each row.
+        connection.execute("set work_mem = '64kB'")
+        [(told,)] = connection.execute(f"explain (format json) {text}".encode()).fetchall()
+    assert not [node for node in nodes(told[0]["Plan"]) if "Subplan Name" in node], told

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
 import sqlite3
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +17,8 @@ from bench.machine import commit, machine
 
 SHARES = {"min": 0.0, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 _SHOWN = 5
+# A list of numbers, which is written in one line.
+_NUMBERS = re.compile(r"\[\s+(?:(?:null|[-+.\de]+),\s+)*(?:null|[-+.\de]+)\s+\]")
 
 
 class Promise(NamedTuple):
@@ -59,15 +64,26 @@ def write_result(
 
 
 def write_document(path: Path, *, name: str, **fields: Any) -> None:
-    """Write what a make target found, with its date, its commit and its machine."""
+    """Write what a make target found, with its date, commit, machine and arguments: `--json=FILE` aside."""
     found = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
         "machine": machine(),
+        # Of the last 15 minutes: how busy the machine was, with this run and with whatever else.
+        "load": round(os.getloadavg()[2], 1),
+        "arguments": [each for each in sys.argv[1:] if not each.startswith("--json=")],
     }
     document = {"name": name} | found | fields
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    text = _NUMBERS.sub(lambda numbers: " ".join(numbers[0].split()), json.dumps(document, indent=1))
+    path.write_text(f"{text}\n", encoding="utf-8")
+
+
+def write_rows(path: Path | None, name: str, rows: Iterable[tuple[bool, str]]) -> None:
+    """Write a run that is a list of lines, each of which held or did not; without a file nothing."""
+    if path is not None:
+        shown = [{"held": held, "line": " ".join(line.split())} for held, line in rows]
+        write_document(path, name=name, rows=shown)
 
 
 class Result:

@@ -27,7 +27,7 @@ def test_a_result_is_one_object_with_all_that_evidence_shows(tmp_path: Path) -> 
     assert found["injected"] == {"kills": 20}
     assert found["promises"][1] == {"promise": "in time", "held": False, "detail": "17 s"}
     assert found["recovery_seconds"] == [0.25, 0.5]
-    assert {"date", "commit", "machine", "store", "counts", "seed", "versions"} <= found.keys()
+    assert {"date", "commit", "machine", "load", "store", "counts", "seed", "versions"} <= found.keys()
 
 
 def test_a_run_holds_only_if_each_promise_did(capsys: pytest.CaptureFixture[str]) -> None:

@@ -89,11 +89,11 @@ on conflict (name) do update set value = excluded.value, updated_at = excluded.u
 select number, kind from windlass.schema order by number;
 
 -- name: check_keys
--- A key without a record would refuse work for nothing.
+-- A key without a record would refuse work for nothing. Not "not in", for which PostgreSQL reads the whole archive for each key.
 select key, job_id
-  from windlass.keys
- where job_id not in (select id from windlass.jobs)
-   and job_id not in (select id from windlass.archive);
+  from windlass.keys as held
+ where not exists (select 1 from windlass.jobs as live where live.id = held.job_id)
+   and not exists (select 1 from windlass.archive as ended where ended.id = held.job_id);
 
 -- name: check_twice
 -- A job is either live or archived, never both.
