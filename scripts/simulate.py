@@ -6,6 +6,7 @@ import argparse
 import logging
 import sys
 import time
+from pathlib import Path
 
 from windlass.testing.simulation.story import FAULTS, STEPS, run, shrink
 
@@ -18,7 +19,12 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="how long to play")
     parser.add_argument("--steps", type=int, default=STEPS, help="steps of one seed, before the calm")
     parser.add_argument("--faults", default=",".join(sorted(FAULTS)), help="which faults may strike")
+    parser.add_argument(
+        "--store", default="sqlite", choices=("sqlite", "postgres"), help="postgres: statement by statement"
+    )
     options = parser.parse_args()
+    if options.store == "postgres":
+        return interleave(options.seed, options.first, options.seconds)
     faults = frozenset(filter(None, options.faults.split(",")))
     if unknown := faults - FAULTS:
         parser.error(f"--faults must be of {', '.join(sorted(FAULTS))}, got {min(unknown)}")
@@ -38,6 +44,33 @@ def main() -> int:
             break
         seed += 1
     print(f"{seeds} seeds, {verbs} verbs, {verbs / took * 3600:,.0f} an hour: every promise held")
+    return 0
+
+
+def interleave(only: int | None, first: int, seconds: float) -> int:
+    """The same on PostgreSQL: actors in sessions of their own, one statement at a time."""
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from tests.interleaving import stage, story  # noqa: PLC0415 - found only by the line above
+    from tests.servers.postgres import majors  # noqa: PLC0415 - as above
+
+    logging.disable(logging.CRITICAL)
+    seed, steps, seeds = first if only is None else only, 0, 0
+    with stage.opened(min(majors())) as theatre:
+        began = time.monotonic()
+        while True:
+            played = story.run(theatre, seed)
+            steps, seeds, took = steps + played.size, seeds + 1, time.monotonic() - began
+            if played.broken is not None:
+                print(f"seed {seed} after {took:.0f} s: {played.broken}; looking for a short story", flush=True)
+                short = story.shrink(theatre, played)
+                print(*short.lines, sep="\n")
+                print(f"seed {seed}: {short.broken}; {short.size} steps")
+                return 1
+            if only is not None or took > seconds:
+                break
+            seed += 1
+    print(f"{seeds} schedules, {seeds / took * 3600:,.0f} an hour; {steps} statements stepped, ", end="")
+    print(f"{steps / took * 3600:,.0f} an hour: every promise held")
     return 0
 
 
