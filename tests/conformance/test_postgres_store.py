@@ -36,7 +36,7 @@ from tests.conformance.server import MAJOR, run, store, url
 from tests.servers import pgbouncer, postgres
 from tests.waiting import PATIENCE, WHOLE_RUN, until
 from windlass import connect
-from windlass.errors import InvalidValue, StoreMismatch, StoreUnavailable
+from windlass.errors import InvalidValue, StoreBusy, StoreMismatch, StoreUnavailable
 from windlass.job import JobState
 from windlass.policy import Limit
 from windlass.store import migration
@@ -140,6 +140,23 @@ def test_a_job_commits_or_rolls_back_with_the_callers_row(url: str, store: Store
         store.enqueue_on(caller, [a_job(), a_job()])
         caller.rollback()
     assert store.count(Filter(), limit=10) == 1
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_a_unique_name_taken_after_the_callers_snapshot_asks_for_another_try(
+    url: str, store: Store, level: str
+) -> None:
+    with psycopg.connect(url, autocommit=True) as caller:
+        caller.execute(f"begin isolation level {level}".encode())
+        caller.execute("select count(*) from windlass.jobs")
+        [holder] = store.enqueue([a_job(unique="only")])
+        with pytest.raises(StoreBusy, match="try again"):
+            store.enqueue_on(caller, [a_job(unique="only")])
+        caller.execute("rollback")
+        caller.execute(f"begin isolation level {level}".encode())
+        [found] = store.enqueue_on(caller, [a_job(unique="only")])
+        caller.execute("commit")
+    assert (found.id, found.created) == (holder.id, False)
 
 
 def test_another_drivers_connection_is_refused(store: Store) -> None:
