@@ -21,6 +21,7 @@ from windlass.store.postgres.store import PostgresStore
 from windlass.store.upkeep import Retention
 
 MOST_ACTORS = 5
+_TRUNCATED_EVERY = 50
 # The server never gives up: an actor may wait for as long as the scheduler lets others run.
 _ENDLESS = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
 OPTIONS = {"autovacuum": "off", "deadlock_timeout": f"{DEADLOCK_MS}ms", "max_connections": "100"}
@@ -49,6 +50,11 @@ class Stage:
         # Pruning makes the days of the archive.
         self.house.prune(Retention())
         self._tables = self._found_empty()
+        found = self.observer.execute("select oid::regclass::text as name from pg_class where relkind = 'S'")
+        self._sequences = [row["name"] for row in found.fetchall()]
+        self._resets = 0
+        # Whether a session may have been cut off since the last reset.
+        self.doubted = True
 
     @property
     def house(self) -> PostgresStore:
@@ -58,13 +64,19 @@ class Stage:
     def reset(self) -> None:
         """As on the first day, with every connection in its place."""
         self.clock.begin()
-        full = " union all ".join(f"select '{each}' where exists (select from {each})" for each in self._tables)
-        named = [row["?column?"] for row in self.observer.execute(full.encode()).fetchall()]
-        if named:
-            self.observer.execute(f"truncate {', '.join(named)} restart identity".encode())
+        for place, each in enumerate(self.guests):
+            if not _idle(each):
+                each.close()
+                self.guests[place] = self._guest()
+        # To truncate takes much longer than to delete a few rows, which leaves dead ones behind.
+        thorough = self._resets % _TRUNCATED_EVERY == 0
+        self._resets += 1
+        words = [f"truncate {', '.join(self._tables)}"] if thorough else [f"delete from {each}" for each in self._tables]
+        words += [f"alter sequence {each} restart" for each in self._sequences]
+        self.observer.execute("; ".join(words).encode())
         for store in self.stores:
-            _refresh(store)
-        self.guests = [each if _idle(each) else self._guest() for each in self.guests]
+            _refresh(store, doubted=self.doubted)
+        self.doubted = False
 
     def close(self) -> None:
         """Close every connection."""
@@ -95,7 +107,7 @@ def _idle(connection: psycopg.Connection[Any]) -> bool:
     return not connection.closed and connection.info.transaction_status == 0
 
 
-def _refresh(store: PostgresStore) -> None:
+def _refresh(store: PostgresStore, *, doubted: bool) -> None:
     """Forget what a store has learned, and open again what was cut off."""
     store._floors.known.clear()  # noqa: SLF001
     store._unanswered.clear()  # noqa: SLF001
@@ -103,9 +115,12 @@ def _refresh(store: PostgresStore) -> None:
         store._recent.found.clear()  # noqa: SLF001
         store._recent.crowded.clear()  # noqa: SLF001
     store._pool._doubted = 0.0  # noqa: SLF001
-    for link in store._links.values():  # noqa: SLF001
-        # Whether a call is repeated depends on whether its connection was there before.
-        link.run(lambda connection: connection.execute("select 1"), again=True)
+    if doubted:
+        for pool in (store._pool, store._handlers._pool):  # noqa: SLF001
+            pool._clear()  # noqa: SLF001
+        for link in store._links.values():  # noqa: SLF001
+            # Whether a call is repeated depends on whether its connection was there before.
+            link.run(lambda connection: connection.execute("select 1"), again=True)
 
 
 @contextlib.contextmanager

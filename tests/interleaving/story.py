@@ -84,6 +84,7 @@ def run(
         broken = Violation("deadlock", str(error))
     finally:
         turns.end()
+        stage.doubted |= broken is not None or any(choice.fault for choice in done)
     return Story(seed, scene.kind, tuple(done), without, tuple(turns.lines), broken)
 
 
