@@ -164,6 +164,26 @@ def test_another_drivers_connection_is_refused(store: Store) -> None:
         store.enqueue_on(object(), [a_job()])
 
 
+# --- between two statements ---------------------------------------------------------------------
+
+
+def test_a_pause_that_another_ends_between_its_statements_is_made_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.pause(MAIL, by="one")
+    rows, resumed = PostgresTx.rows, list[bool]()
+
+    def resume_first(tx: PostgresTx, statement: str, /, **values: object) -> Any:
+        if statement == "switches" and not resumed:
+            resumed.append(store.resume(MAIL, by="another"))
+        return rows(tx, statement, **values)
+
+    monkeypatch.setattr(PostgresTx, "rows", resume_first)
+    assert store.pause(MAIL, by="two").by == "two"
+    assert resumed == [True]
+    assert store.switches().pauses[MAIL].by == "two"
+
+
 # --- what breaks and fixes itself ---------------------------------------------------------------
 
 
