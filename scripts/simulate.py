@@ -14,14 +14,12 @@ from windlass.testing.simulation.story import FAULTS, STEPS, run, shrink
 def main() -> int:
     """Play seeds; 1 if one of them broke a promise."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--store", choices=["sqlite", "postgres"], default="sqlite", help="which database")
     parser.add_argument("--seed", type=int, help="play only this one")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long to play")
     parser.add_argument("--steps", type=int, default=STEPS, help="steps of one seed, before the calm")
     parser.add_argument("--faults", default=",".join(sorted(FAULTS)), help="which faults may strike")
-    parser.add_argument(
-        "--store", default="sqlite", choices=("sqlite", "postgres"), help="postgres: statement by statement"
-    )
     options = parser.parse_args()
     if options.store == "postgres":
         return interleave(options.seed, options.first, options.seconds)
@@ -61,7 +59,9 @@ def interleave(only: int | None, first: int, seconds: float) -> int:
             played = story.run(theatre, seed)
             steps, seeds, took = steps + played.size, seeds + 1, time.monotonic() - began
             if played.broken is not None:
-                print(f"seed {seed} after {took:.0f} s: {played.broken}; looking for a short story", flush=True)
+                print(
+                    f"seed {seed} after {took:.0f} s: {played.broken}; looking for a short story", flush=True
+                )
                 short = story.shrink(theatre, played)
                 print(*short.lines, sep="\n")
                 print(f"seed {seed}: {short.broken}; {short.size} steps")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
@@ -35,26 +36,31 @@ _MOVES = {
 }
 _STATE = """
 with jobs as (
-    select id, type, tenant, caller, key, state, attempts, max_attempts, claims, replay_count, token, last_token,
-           unique_name, unique_until, unique_claims, batch, waits_for, due, limit_key, changes, false as archived
+    select id, type, tenant, caller, key, state, attempts, max_attempts, claims, replay_count, last_token,
+           batch, changes, token, unique_name, unique_until, unique_claims, waits_for, due, limit_key,
+           false as archived
       from windlass.jobs
      union all
-    select id, type, tenant, caller, key, state, attempts, max_attempts, claims, replay_count, null, last_token,
-           null, null, 0, batch, 0, 0, null, changes, true
+    select id, type, tenant, caller, key, state, attempts, max_attempts, claims, replay_count, last_token,
+           batch, changes, null, null, null, 0, 0, 0, null,
+           true
       from windlass.archive
-)
-select (select json_agg(j) from jobs as j) as jobs,
-       (select json_agg(b) from (select id, total, then_id, finished_at from windlass.batches) as b) as batches,
-       (select json_agg(d) from windlass.dependencies as d) as dependencies,
-       (select json_agg(f) from (select schedule, fire_at, outcome from windlass.fires where made_by is null) as f)
-       as fires,
-       (select json_agg(s) from (select name, next_at, paused from windlass.schedules) as s) as schedules,
-       (select json_agg(o) from (select id, state, reached from windlass.operations) as o) as operations,
-       (select json_agg(a) from (select who, verb, target from windlass.audit) as a) as audit,
-       (select json_agg(e.job) from effects as e) as effects,
-       (select json_agg(p.type) from windlass.pauses as p) as pauses
+),
+batches as (select id, total, then_id, finished_at from windlass.batches),
+fires as (select schedule, fire_at, outcome from windlass.fires where made_by is null),
+schedules as (select name, next_at, paused from windlass.schedules),
+operations as (select id, state, reached from windlass.operations),
+audit as (select who, verb, target from windlass.audit)
+select (select json_agg(each) from jobs as each) as jobs,
+       (select json_agg(each) from batches as each) as batches,
+       (select json_agg(each) from windlass.dependencies as each) as dependencies,
+       (select json_agg(each) from fires as each) as fires,
+       (select json_agg(each) from schedules as each) as schedules,
+       (select json_agg(each) from operations as each) as operations,
+       (select json_agg(each) from audit as each) as audit,
+       (select json_agg(job) from effects) as effects
 """
-_NOTHING = ("jobs", "batches", "dependencies", "fires", "schedules", "operations", "audit", "effects", "pauses")
+_NOTHING = ("jobs", "batches", "dependencies", "fires", "schedules", "operations", "audit", "effects")
 
 _GONE = {"archived": True}
 
@@ -66,7 +72,7 @@ class Checker:
         self._observer = observer
         self._facts = facts
         self._actors = actors
-        self.state: dict[str, list[Any]] = dict.fromkeys(_NOTHING, [])
+        self.state: dict[str, list[Any]] = {name: [] for name in _NOTHING}
         self.jobs: dict[str, dict[str, Any]] = {}
         # Of a job and its claim, the token.
         self._tokens: dict[tuple[str, int], str] = {}
@@ -131,6 +137,10 @@ class Checker:
             if not old["claims"] <= new["claims"] <= old["claims"] + 1:
                 self.fail("claims", f"{job_id} was claimed {old['claims']}, then {new['claims']} times")
             self._starts[new["type"]] += new["claims"] - old["claims"]
+        self._holders()
+
+    def _holders(self) -> None:
+        """A job that runs has one holder for each claim, and no more attempts than it may have."""
         for job in self.jobs.values():
             if job["attempts"] > job["max_attempts"]:
                 self.fail("attempts", f"{job['id']}: {job['attempts']} of {job['max_attempts']}")
@@ -156,8 +166,11 @@ class Checker:
 
     def _bounds(self) -> None:
         """Limits hold: at once, for a tenant, over all, and of starts under a rate."""
-        held = [job for job in self.jobs.values() if job["token"] is not None and job["limit_key"] is not None]
-        types, tenants = Counter(job["type"] for job in held), Counter((job["type"], job["tenant"]) for job in held)
+        held = [
+            job for job in self.jobs.values() if job["token"] is not None and job["limit_key"] is not None
+        ]
+        types = Counter(job["type"] for job in held)
+        tenants = Counter((job["type"], job["tenant"]) for job in held)
         facts = self._facts
         for name, most in facts.limits.items():
             if types[name] > most:
@@ -231,7 +244,9 @@ class Checker:
                 self.fail("dependents", f"{each['child_id']} waits for {each['parent_id']}, which is {state}")
         for job in self.jobs.values():
             if job["waits_for"] != parents[job["id"]]:
-                self.fail("dependents", f"{job['id']} waits for {parents[job['id']]}, counts {job['waits_for']}")
+                self.fail(
+                    "dependents", f"{job['id']} waits for {parents[job['id']]}, counts {job['waits_for']}"
+                )
             if job["waits_for"] and (job["due"] or job["token"] is not None):
                 self.fail("dependents", f"{job['id']} may run and waits for {job['waits_for']} jobs")
 
@@ -261,7 +276,10 @@ class Checker:
             if old == "paused" and each["state"] == "running" and not self._resumed(each["id"]):
                 self.fail("operations", "the operation was paused, and runs although no one resumed it")
             acted = Counter(
-                job["id"] for job in self.jobs.values() for one in _changes(job) if one["request_id"] == each["id"]
+                job["id"]
+                for job in self.jobs.values()
+                for one in _changes(job)
+                if one["request_id"] == each["id"]
             )
             if acted and max(acted.values()) > 1:
                 self.fail("operations", f"{max(acted, key=acted.__getitem__)} was acted on twice")
@@ -355,7 +373,7 @@ class Checker:
         if not request and entry not in self.state["audit"]:
             self.fail("audit", f"no entry for {verb} of {call.asked['job']} by {call.actor}")
 
-    def _after(self, call: Call, verbs: Iterable[str]) -> bool:
+    def _after(self, call: Call, verbs: tuple[str, ...]) -> bool:
         """Whether another call may have undone what this one did."""
         return any(
             other.asked.get("action") in verbs and other.asked.get("job") == call.asked["job"]
@@ -405,7 +423,7 @@ class Checker:
         if any(draft.unique is not None and draft.on_unique != "skip" for draft in drafts):
             allowed += (UniqueConflict,)
         if not isinstance(error, allowed):
-            told = str(error).splitlines()[0] if str(error) else ""
+            told = re.sub(r"postgresql://\S+ ?", "", str(error).partition("\n")[0])
             self.fail("answers", f"{call.actor}, {call.verb}: {type(error).__name__}: {told}")
 
     # --- the end ---

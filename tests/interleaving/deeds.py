@@ -27,6 +27,7 @@ KEPT = Retention(ended=timedelta(hours=1), dead=timedelta(hours=1))
 LEVELS = ("read committed", "repeatable read", "serializable")
 # What a caller answers by running its transaction again.
 PASSING = (errors.SerializationFailure, errors.DeadlockDetected)
+ERROR = Error(Reason.EXCEPTION, message="bad luck")
 _NOW = timedelta(0)
 
 
@@ -81,13 +82,12 @@ def settle(how: str, *follow: NewJob) -> Deed:
 
 
 def _outcome(how: str, lease: Lease) -> Outcome:
-    error = Error(Reason.EXCEPTION, message="bad luck")
     if how == "retry" and lease.job.attempts >= lease.job.max_attempts:
         how = "dead"
     outcomes: dict[str, Outcome] = {
         "done": Done(),
-        "retry": Again(_NOW, error),
-        "dead": Dead(error),
+        "retry": Again(_NOW, ERROR),
+        "dead": Dead(ERROR),
         "snooze": Snoozed(timedelta(seconds=1)),
         "release": Released(),
     }
@@ -236,7 +236,9 @@ def switch(verb: str, name: str) -> Deed:
 def set_setting(name: str, value: str) -> Deed:
     """Store a setting."""
     return Deed(
-        "set", lambda actor: actor.store.set_setting(name, value, by=actor.name), {"set": name, "value": value}
+        "set",
+        lambda actor: actor.store.set_setting(name, value, by=actor.name),
+        {"set": name, "value": value},
     )
 
 

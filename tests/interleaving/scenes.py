@@ -58,9 +58,8 @@ class Scene:
         self.facts = Facts()
         self.actors: list[Actor] = []
         self._numbers = count(1)
-        kind, make = self.chance.choice(list(SCENES.items()))
-        self.kind = kind
-        make(self)
+        self.kind = self.chance.choice([kind for kind, (weight, _) in SCENES.items() for _ in range(weight)])
+        SCENES[self.kind][1](self)
 
     def uuid(self) -> str:
         """An id that the same seed makes again."""
@@ -82,7 +81,7 @@ class Scene:
 
     def ended(self, leases: Sequence[Lease], *, dead: bool = False) -> None:
         """End jobs before the scene begins."""
-        outcome = Dead(_ERROR) if dead else Done()
+        outcome = Dead(deeds.ERROR) if dead else Done()
         self.house.settle([Settlement(each, outcome) for each in leases])
 
     def cast(self, name: str, *script: Deed, leases: Sequence[Lease] = ()) -> None:
@@ -101,9 +100,6 @@ class Scene:
     def pick(self, *choices: Any) -> Any:
         """One of these."""
         return self.chance.choice(choices)
-
-
-_ERROR = deeds.Error(deeds.Reason.EXCEPTION, message="bad luck")
 
 
 def _batch(scene: Scene) -> None:
@@ -130,11 +126,11 @@ def _chain(scene: Scene) -> None:
     scene.stored(*parents)
     leases = scene.running("w0")
     names = tuple(each.id for each in parents)
-    waiting = [scene.draft(depends_on=names, on_dead=scene.pick("wait", "cancel", "run"))]
-    if scene.maybe(0.7):
-        scene.stored(*waiting)
+    waiting: list[str] = []
+    if scene.maybe():
+        waiting = scene.stored(scene.draft(depends_on=names, on_dead=scene.pick("wait", "cancel", "run")))
         if scene.maybe(0.3):
-            scene.stored(scene.draft(depends_on=(waiting[0].id,), on_dead="cancel"))
+            scene.stored(scene.draft(depends_on=tuple(waiting), on_dead="cancel"))
     for number, lease in enumerate(leases, 1):
         deed = settle(scene.pick("done", "done", "dead", "release"))
         scene.cast(f"w{number}", deed, leases=[lease])
@@ -145,10 +141,9 @@ def _chain(scene: Scene) -> None:
         scene.cast("guest", guest(scene.pick(*LEVELS), child, looks=scene.maybe()))
     if scene.maybe(0.4):
         now = from_micros(scene.stage.clock.micros())
-        job = scene.pick(waiting[0].id, *names)
-        scene.cast(
-            "op", scene.pick(operate("cancel", job), operate("replay", job), deeds.edit(job, Edit(run_at=now)))
-        )
+        job = scene.pick(*waiting, *names)
+        later = deeds.edit(job, Edit(run_at=now))
+        scene.cast("op", scene.pick(operate("cancel", job), operate("replay", job), later))
     if scene.maybe(0.2):
         scene.cast("w9", claim(wanting("w9")), settle("done"))
 
@@ -159,8 +154,7 @@ def _unique(scene: Scene) -> None:
         return scene.draft(unique="only", unique_until=until, max_attempts=2, **options)
 
     before = scene.pick("none", "none", "pending", "running", "dead")
-    if before != "none":
-        [job] = scene.stored(new())
+    held = scene.stored(new()) if before != "none" else []
     leases = scene.running("w0") if before in ("running", "dead") else []
     if before == "dead":
         scene.ended(leases, dead=True)
@@ -172,7 +166,7 @@ def _unique(scene: Scene) -> None:
         deed = guest(scene.pick(*LEVELS), new(), looks=scene.maybe(), commits=scene.maybe(0.8))
         scene.cast("guest", deed)
     if before == "dead":
-        scene.cast("op", operate("replay", job))
+        scene.cast("op", operate("replay", held[0]))
     if before == "running":
         scene.cast("w0", settle(scene.pick("done", "retry", "dead")), leases=leases)
     if scene.maybe():
@@ -336,15 +330,16 @@ def _switches(scene: Scene) -> None:
         scene.cast(f"op {number + 1}", *script)
 
 
-SCENES: dict[str, Callable[[Scene], None]] = {
-    "batch": _batch,
-    "chain": _chain,
-    "unique": _unique,
-    "keys": _keys,
-    "limits": _limits,
-    "claims": _claims,
-    "schedules": _schedules,
-    "operations": _operations,
-    "retention": _retention,
-    "switches": _switches,
+# How often of all, and how it is made.
+SCENES: dict[str, tuple[int, Callable[[Scene], None]]] = {
+    "batch": (3, _batch),
+    "chain": (4, _chain),
+    "unique": (3, _unique),
+    "keys": (3, _keys),
+    "limits": (4, _limits),
+    "claims": (4, _claims),
+    "schedules": (2, _schedules),
+    "operations": (2, _operations),
+    "retention": (2, _retention),
+    "switches": (1, _switches),
 }

@@ -24,7 +24,6 @@ MOST_ACTORS = 5
 _TRUNCATED_EVERY = 50
 # The server never gives up: an actor may wait for as long as the scheduler lets others run.
 _ENDLESS = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
-OPTIONS = {"autovacuum": "off", "deadlock_timeout": f"{DEADLOCK_MS}ms", "max_connections": "100"}
 
 
 class Clock(ManualClock):
@@ -71,7 +70,9 @@ class Stage:
         # To truncate takes much longer than to delete a few rows, which leaves dead ones behind.
         thorough = self._resets % _TRUNCATED_EVERY == 0
         self._resets += 1
-        words = [f"truncate {', '.join(self._tables)}"] if thorough else [f"delete from {each}" for each in self._tables]
+        words = [f"truncate {', '.join(self._tables)}"]
+        if not thorough:
+            words = [f"delete from {each}" for each in self._tables]
         words += [f"alter sequence {each} restart" for each in self._sequences]
         self.observer.execute("; ".join(words).encode())
         for store in self.stores:
@@ -111,6 +112,8 @@ def _refresh(store: PostgresStore, *, doubted: bool) -> None:
     """Forget what a store has learned, and open again what was cut off."""
     store._floors.known.clear()  # noqa: SLF001
     store._unanswered.clear()  # noqa: SLF001
+    store._guests._at_home.clear()  # noqa: SLF001
+    store._guests._home = None  # noqa: SLF001
     if store._recent is not None:  # noqa: SLF001
         store._recent.found.clear()  # noqa: SLF001
         store._recent.crowded.clear()  # noqa: SLF001
@@ -136,7 +139,7 @@ def patched() -> Iterator[None]:
     try:
         with (
             mock.patch.dict(session.USES, endless),
-            mock.patch.object(Guard, "watching", lambda *_: contextlib.nullcontext()),
+            mock.patch.object(Guard, "watching", return_value=contextlib.nullcontext()),
             mock.patch.object(connections, "_FRESH_SECONDS", math.inf),
             mock.patch.object(connections, "_REST_SECONDS", math.inf),
             mock.patch.object(hot, "_PAUSE_SECONDS", 0.0),
@@ -152,7 +155,7 @@ def patched() -> Iterator[None]:
 @contextlib.contextmanager
 def opened(major: int) -> Iterator[Stage]:
     """A stage on a server of its own."""
-    with patched(), postgres.running(major, **OPTIONS) as server:
+    with patched(), postgres.running(major, autovacuum="off", deadlock_timeout=f"{DEADLOCK_MS}ms") as server:
         stage = Stage(server.new_database())
         try:
             yield stage

@@ -20,7 +20,6 @@ from windlass.testing.simulation.checker import Violation
 MOST_STEPS = 1500
 _TICK = 0.001
 _ROUNDS = 12
-_REPLAYS = 250
 
 
 class Choice(NamedTuple):
@@ -93,7 +92,7 @@ class _Chooser:
 
     def __init__(self, seed: int) -> None:
         self._chance = Random(f"schedule {seed}")
-        self._stay = self._chance.choice((0.0, 0.3, 0.6, 0.85))
+        self._stay = self._chance.choice((0.0, 0.5, 0.8, 0.9, 0.95))
         self._faults = self._chance.choice((0, 0, 0, 1, 1, 2))
         self._last = ""
 
@@ -152,9 +151,9 @@ def _calm(stage: Stage, checker: Checker, step: int) -> None:
         checker.fail("liveness", f"{stuck} did not end")
 
 
-def shrink(stage: Stage, story: Story) -> Story:
+def shrink(stage: Stage, story: Story, *, replays: int = 250) -> Story:
     """The shortest story that still breaks the same promise: without calls, then without choices."""
-    best, left = story, _REPLAYS
+    best, left = story, replays
 
     def still(plan: Sequence[Choice], without: frozenset[tuple[str, int]]) -> Story | None:
         nonlocal left
@@ -163,7 +162,8 @@ def shrink(stage: Stage, story: Story) -> Story:
         same = again.broken is not None and again.broken.promise == story.broken.promise  # type: ignore[union-attr]
         return again if same else None
 
-    for call in [(name, at) for name in dict.fromkeys(each.actor for each in best.choices) for at in (2, 1, 0)]:
+    names = dict.fromkeys(each.actor for each in best.choices)
+    for call in [(name, at) for name in names for at in (2, 1, 0)]:
         if (found := still(best.choices, best.without | {call})) is not None:
             best = found
     size = max(1, best.size // 2)

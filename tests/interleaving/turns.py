@@ -243,13 +243,16 @@ class Turns:
     def _running(self) -> list[Actor]:
         return [each for each in self.actors if each.state == "running"]
 
+    def _names_running(self) -> set[str]:
+        return {each.name for each in self._running()}
+
     def _settle(self) -> None:
         """Wait until each actor stands before a statement, has ended, or waits for a lock."""
         known, since = set(self.blocked), monotonic()
         seen: dict[str, float] = {}
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: {each.name for each in self._running()} <= known, _POLL)
+                self._changed.wait_for(lambda known=known: self._names_running() <= known, _POLL)  # type: ignore[misc]
                 running = self._running()
             if not running:
                 self.blocked = {}
