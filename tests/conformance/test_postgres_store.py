@@ -44,7 +44,7 @@ from windlass.store.engine import Want
 from windlass.store.fleet import Vitals
 from windlass.store.flow import Restriction
 from windlass.store.jobs import Filter
-from windlass.store.postgres import address, claim
+from windlass.store.postgres import address, claim, hot
 from windlass.store.postgres.session import PostgresTx
 from windlass.store.postgres.store import PostgresStore
 from windlass.store.store import Store
@@ -182,6 +182,15 @@ def test_a_pause_that_another_ends_between_its_statements_is_made_again(
     assert store.pause(MAIL, by="two").by == "two"
     assert resumed == [True]
     assert store.switches().pauses[MAIL].by == "two"
+
+
+def test_the_holder_of_a_key_is_found_by_the_last_try_as_well(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hot, "_TRIES", 1)
+    holder = put_one(store, key="k")
+    [found] = store.enqueue([a_job(key="k")])
+    assert (found.id, found.created) == (holder.id, False)
 
 
 # --- what breaks and fixes itself ---------------------------------------------------------------
