@@ -60,6 +60,8 @@ class Scene:
         self._numbers = count(1)
         self.kind = self.chance.choice([kind for kind, (weight, _) in SCENES.items() for _ in range(weight)])
         SCENES[self.kind][1](self)
+        if len(self.actors) == 1:
+            self.cast("w9", claim(wanting("w9")), settle("done"))
 
     def uuid(self) -> str:
         """An id that the same seed makes again."""
@@ -116,7 +118,7 @@ def _batch(scene: Scene) -> None:
         scene.cast(f"w{number}", deeds.transact() if scene.maybe(0.15) else deed, leases=[lease])
     if waiting:
         scene.cast("op", operate(scene.pick("cancel", "bury"), members[-1].id))
-    if scene.maybe(0.4):
+    if scene.maybe(0.6):
         more = NewBatch(id=batch.id, extends=True)
         scene.cast("producer", deeds.enqueue_batch(more, scene.draft()))
 
@@ -132,7 +134,7 @@ def _chain(scene: Scene) -> None:
         if scene.maybe(0.3):
             scene.stored(scene.draft(depends_on=tuple(waiting), on_dead="cancel"))
     for number, lease in enumerate(leases, 1):
-        deed = settle(scene.pick("done", "done", "dead", "release"))
+        deed = settle(scene.pick("done", "done", "done", "dead", "release"))
         scene.cast(f"w{number}", deed, leases=[lease])
     child = scene.draft(depends_on=names, on_dead=scene.pick("wait", "cancel", "run"))
     if scene.maybe(0.6):
@@ -190,7 +192,7 @@ def _keys(scene: Scene) -> None:
 
     for number in range(scene.pick(1, 2, 2)):
         scene.cast(f"producer {number + 1}", enqueue(*drafts()))
-    for number in range(scene.pick(0, 1, 1, 2)):
+    for number in range(scene.pick(1, 1, 2)):
         deed = guest(scene.pick(*LEVELS), *drafts(), looks=scene.maybe(), commits=scene.maybe(0.8))
         scene.cast(f"guest {number + 1}", deed)
     if old:
