@@ -189,7 +189,7 @@ def test_the_holder_of_a_key_is_found_by_the_last_try_as_well(
 ) -> None:
     monkeypatch.setattr(hot, "_TRIES", 1)
     holder = put_one(store, key="k")
-    [found] = store.enqueue([a_job(key="k")])
+    [found] = store.enqueue([a_job(key="k", take_existing=True)])
     assert (found.id, found.created) == (holder.id, False)
 
 
