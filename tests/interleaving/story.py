@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from itertools import pairwise
 from random import Random
 from typing import NamedTuple
 
@@ -44,6 +45,11 @@ class Story(NamedTuple):
     def size(self) -> int:
         """How many steps it has."""
         return len(self.choices)
+
+    @property
+    def cost(self) -> tuple[int, int]:
+        """How hard it is to read: its steps, and how often another actor goes on."""
+        return self.size, sum(one.actor != next_one.actor for one, next_one in pairwise(self.choices))
 
 
 def run(
@@ -151,7 +157,7 @@ def _calm(stage: Stage, checker: Checker, step: int) -> None:
         checker.fail("liveness", f"{stuck} did not end")
 
 
-def shrink(stage: Stage, story: Story, *, replays: int = 250) -> Story:
+def shrink(stage: Stage, story: Story, *, replays: int = 120) -> Story:
     """The shortest story that still breaks the same promise: without calls, then without choices."""
     best, left = story, replays
 
@@ -171,7 +177,7 @@ def shrink(stage: Stage, story: Story, *, replays: int = 250) -> Story:
         start = 0
         while start < best.size and left > 0:
             found = still(best.choices[:start] + best.choices[start + size :], best.without)
-            if found is not None and found.size < best.size:
+            if found is not None and found.cost < best.cost:
                 best = found
             else:
                 start += size
