@@ -106,7 +106,11 @@ def stepping() -> Iterator[None]:
 def _wait(connection: Any, gen: Any, *args: Any, **options: Any) -> Any:
     actor: Actor | None = getattr(_here, "actor", None)
     what = "" if actor is None else _named(connection, gen)
-    if actor is None or actor.dying or connection.closed or what.startswith(_SILENT):
+    if actor is not None and actor.dying:
+        # Whatever would tidy up behind a process that died.
+        gen.close()
+        raise Died
+    if actor is None or connection.closed or what.startswith(_SILENT):
         return _plain_wait(connection, gen, *args, **options)
     actor.at, actor.pid = what, connection.info.backend_pid
     actor.pids.add(actor.pid)
@@ -187,8 +191,10 @@ class Turns:
         actor.fault = fault
         if fault:
             actor.call.struck = True
-        if fault in ("terminate", "die"):
-            self._observer.execute("select pg_terminate_backend(%s, 60000)", [actor.pid])
+        ends = {"terminate": [actor.pid], "die": list(actor.pids)}.get(fault, [])
+        self._observer.execute(
+            "select pg_terminate_backend(pid, 60000) from unnest(%s::int[]) as pid", [ends]
+        )
         call, waited = actor.call, set(self.blocked)
         with self._changed:
             actor.state = "running"
@@ -199,14 +205,14 @@ class Turns:
 
     def end(self) -> None:
         """End every actor, also those that wait."""
-        for actor in self.actors:
-            actor.dying = True
-            if actor.state == "ready":
-                actor.fault = "die"
-                actor.go.release()
-        if any(actor.state == "running" for actor in self.actors):
-            pids = [each.pid for each in self.actors if each.state == "running"]
+        left = [actor for actor in self.actors if actor.state != "done"]
+        pids = [pid for actor in left for pid in actor.pids]
+        if pids:
             self._observer.execute("select pg_terminate_backend(pid) from unnest(%s::int[]) as pid", [pids])
+        for actor in left:
+            actor.dying = True
+            actor.fault = "die"
+            actor.go.release()
         for thread in self._threads:
             thread.join(PATIENCE)
 
