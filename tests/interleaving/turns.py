@@ -26,6 +26,7 @@ DEADLOCK_MS = 1
 _LOOKED = 0.006
 _POLL = 0.0015
 _BLOCKING = "select pid, pg_blocking_pids(pid) as by from unnest(%s::int[]) as pid"
+_TERMINATE = "select pg_terminate_backend(pid, 60000) from unnest(%s::int[]) as pid"
 # These take no lock and no snapshot: there is nothing to choose before them.
 _SILENT = ("begin", "savepoint", "release", "pipeline")
 
@@ -207,8 +208,7 @@ class Turns:
         """End every actor, also those that wait."""
         left = [actor for actor in self.actors if actor.state != "done"]
         pids = [pid for actor in left for pid in actor.pids]
-        if pids:
-            self._observer.execute("select pg_terminate_backend(pid) from unnest(%s::int[]) as pid", [pids])
+        self._observer.execute(_TERMINATE, [pids])
         for actor in left:
             actor.dying = True
             actor.fault = "die"
