@@ -21,6 +21,7 @@ from windlass.testing.simulation.checker import Violation
 MOST_STEPS = 1500
 _TICK = 0.001
 _ROUNDS = 12
+_MOST_IN_A_ROW = 25
 
 
 class Choice(NamedTuple):
@@ -108,15 +109,16 @@ class _Chooser:
         self._faults = self._chance.choice((0, 0, 0, 1, 1, 2))
         self._order: list[str] = []
         self._last = ""
-        self._steps = 0
+        self._steps = self._in_a_row = 0
 
     def choose(self, ready: Sequence[Actor]) -> Choice:
         self._steps += 1
-        names = [each.name for each in ready]
+        names, before = [each.name for each in ready], self._last
         if self._ordered:
             self._last = self._first(names)
         elif self._last not in names or self._chance.random() >= self._stay:
             self._last = self._chance.choice(names)
+        self._in_a_row = self._in_a_row + 1 if self._last == before else 0
         fault = ""
         if self._faults and self._chance.random() < 0.08:
             self._faults -= 1
@@ -124,7 +126,10 @@ class _Chooser:
         return Choice(self._last, fault)
 
     def _first(self, names: Sequence[str]) -> str:
-        if self._steps in self._demotions and self._last in self._order:
+        # One that asks again and again for what another has locked lets that one go on.
+        demoted = self._steps in self._demotions or self._in_a_row >= _MOST_IN_A_ROW
+        if demoted and self._last in self._order:
+            self._in_a_row = 0
             self._order.remove(self._last)
             self._order.append(self._last)
         for name in names:
