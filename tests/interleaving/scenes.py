@@ -216,8 +216,12 @@ def _limits(scene: Scene) -> None:
     restricted = {"limited": Restriction(limits={name: limit}, key="crm" if kind == "key" else "")}
     tenants = ("", "", "") if kind != "tenant" else (TENANT, TENANT, "")
     jobs = scene.stored(*(scene.draft("limited", tenant=each, max_attempts=3) for each in tenants))
-    if scene.maybe(0.3):
-        scene.house.claim(wanting("w0", "limited", limit=1, restricted=restricted))
+    if scene.maybe(0.7):
+        # One has counted under the limit before: else the first two wait for each other's row of it.
+        before = scene.house.claim(wanting("w0", "limited", limit=1, restricted=restricted)).leases
+        if scene.maybe(0.7):
+            scene.ended(before)
+            scene.stage.clock.advance(timedelta(hours=12))
     # One that does not know of the limit: what it takes does not count, if it was not put back before.
     knows_all = scene.maybe(0.6)
     for number in range(scene.pick(2, 2, 3)):
