@@ -266,6 +266,20 @@ def _claims(scene: Scene) -> None:
     scene.cast("op", change, *([operate("replay", job)] if verb == "bury" else []))
 
 
+def _duel(scene: Scene) -> None:
+    """One running job whose holder settles it, while others act on the same row."""
+    [job] = scene.stored(scene.draft(max_attempts=3))
+    how = settle(scene.pick("done", "retry", "release", "dead"))
+    scene.cast("w0", how, leases=scene.running("w0"))
+    child = scene.draft(depends_on=(job,), on_dead=scene.pick("wait", "cancel", "run"))
+    attach = scene.pick(enqueue(child), enqueue(child), guest(scene.pick(*LEVELS), child))
+    stop = operate(scene.pick("cancel", "bury"), job)
+    for name, deed in scene.pick(
+        [("op", stop)], [("producer", attach)], [("op", stop), ("producer", attach)]
+    ):
+        scene.cast(name, deed)
+
+
 def _worker(name: str) -> WorkerInfo:
     return WorkerInfo(
         id=name, host="here", boot="", pid_space="", pid=1, pid_started=1, version="1", types=("*",), slots=1
@@ -344,6 +358,7 @@ SCENES: dict[str, tuple[int, Callable[[Scene], None]]] = {
     "keys": (3, _keys),
     "limits": (4, _limits),
     "claims": (4, _claims),
+    "duel": (4, _duel),
     "schedules": (2, _schedules),
     "operations": (2, _operations),
     "retention": (2, _retention),

@@ -105,7 +105,8 @@ class _Chooser:
         self._chance = Random(f"schedule {seed}")
         self._stay = self._chance.choice((0.0, 0.5, 0.8, 0.9))
         self._ordered = self._chance.random() < 0.6
-        self._demotions = self._chance.sample(range(1, 30), self._chance.choice((1, 2, 3)))
+        within = self._chance.choice((5, 10, 30))
+        self._demotions = self._chance.sample(range(2, within), self._chance.choice((1, 2, 3)))
         self._faults = self._chance.choice((0, 0, 0, 1, 1, 2))
         self._order: list[str] = []
         self._last = ""
