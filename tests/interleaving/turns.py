@@ -200,7 +200,12 @@ class Turns:
         with self._changed:
             actor.state = "running"
             actor.go.release()
+        lost = actor.pid
         self._settle()
+        if fault == "lose":
+            # The server has noticed that its client is gone, and has let go of its locks.
+            self._observer.execute(_TERMINATE, [[lost]])
+            self._settle()
         self._tell(before, actor, call, fault, waited)
         return any(each.ended for each in self.actors)
 
