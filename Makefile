@@ -84,7 +84,7 @@ contract: ## Thousands of requests made from the OpenAPI contract, on both store
 bad-day: ## Rolling deploys, frozen workers, lost files, shutdowns: real processes, both stores; ARGS="--only gil --store sqlite"
 	@$(DEV) exec python scripts/bad_day $(ARGS)
 
-simulate: ## A fleet on one seeded thread, with faults; ARGS="--seed=7", ARGS="--seconds=600 --coverage", ARGS=--faults=kill,freeze
+simulate: ## A fleet on one seeded thread, with faults; ARGS="--seed=7", ARGS="--seconds=600 --coverage", ARGS="--store postgres"
 	@$(DEV) exec python scripts/simulate.py $(ARGS)
 
 simulate-mutants: ## Bugs planted one by one: does the simulator find them? Goes on where it stopped; ARGS=--again

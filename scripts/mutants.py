@@ -48,7 +48,7 @@ def _sql(name: str, file: str, statement: str, right: str, wrong: str, store: st
     return Mutant(name, f"store/{file}", whole, whole.replace(right, wrong), store)
 
 
-MUTANTS = (
+MUTANTS: tuple[Mutant, ...] = (
     _sql(
         "a retry without its fence", "running.sql", "put_back", "seq = :seq and token = :token", "seq = :seq"
     ),
@@ -209,6 +209,81 @@ MUTANTS = (
         "        if False:",
         real="39ed93d3",
         promises=frozenset({"limits"}),
+    ),
+)
+
+
+_LOCK = "\n                       for update skip locked"
+
+
+def _statement(name: str, file: str, statement: str, right: str, wrong: str = "") -> Mutant:
+    """A change within one statement of PostgreSQL's, which only an interleaving of statements shows."""
+    return _sql(name, file, f"{statement} [postgres]", right, wrong, "postgres")
+
+
+MUTANTS += (
+    _statement("a batch closed without its lock", "chains.sql", "lock_batch", " for update"),
+    _statement("an action that does not lock its job", "jobs.sql", "lock_job", " for update"),
+    _statement("a limit counted without its lock", "limits.sql", "lock_limit", " for update skip locked"),
+    _statement("a schedule changed as it was read", "schedules.sql", "lock_schedule", " for update"),
+    _statement("an operation moved on as it was read", "operations.sql", "lock_operation", " for update"),
+    _statement(
+        "a unique name looked up without its lock",
+        "chains.sql",
+        "lock_unique",
+        "pg_advisory_xact_lock(hashtextextended('windlass.unique:' || cast(:name as text), 0))",
+        "cast(:name as text)",
+    ),
+    _statement(
+        "one request that claims in two places at once",
+        "postgres/claim.sql",
+        "lock_request",
+        "pg_advisory_xact_lock(hashtextextended('windlass.request ' || cast(:mark as text), 0))",
+        "cast(:mark as text)",
+    ),
+    _statement(
+        "a retry that looks for a request before it locks", "postgres/hot.sql", "settle_put_back", _LOCK
+    ),
+    _statement(
+        "an end that looks for dependents before it locks", "postgres/hot.sql", "settle_finish", _LOCK
+    ),
+    _statement("a limited claim of what is due no more", "limits.sql", "claim_limited", " and j.due > 0"),
+    _statement(
+        "keys taken by a look and an insert",
+        "postgres/hot.sql",
+        "take_keys",
+        " order by g.scope, g.key\non conflict (caller, key) do nothing",
+        " where not exists (select 1 from windlass.keys as k where k.caller = g.scope and k.key = g.key)"
+        "\n order by g.scope, g.key",
+    ),
+    _sql(
+        "parents counted in an old snapshot",
+        "chains.sql",
+        "release_dependent",
+        "set waits_for = waits_for - 1",
+        "set waits_for = (select count(*) from windlass.dependencies as d where d.child_id = :id)",
+        "postgres",
+    ),
+    Mutant(
+        "a parent looked at without its lock",
+        "store/chains.py",
+        'tx.row("lock_job", id=job_id) or tx.row("by_id_ended", id=job_id)',
+        'tx.row("by_id", id=job_id) or tx.row("by_id_ended", id=job_id)',
+        "postgres",
+    ),
+    Mutant(
+        "a batch extended without its lock",
+        "store/chains.py",
+        'tx.row("lock_batch", id=batch.id) is not None\n    done',
+        '(tx.row("batch", id=batch.id) or {}).get("finished_at", 0) is None\n    done',
+        "postgres",
+    ),
+    Mutant(
+        "a key whose holder has just gone is not tried again",
+        "store/postgres/hot.py",
+        "_TRIES = 5\n",
+        "_TRIES = 1\n",
+        "postgres",
     ),
 )
 

@@ -38,7 +38,7 @@ LEAST = 90.0
 def main() -> int:
     """Play seeds; 1 if one of them broke a promise, or too little was covered."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--store", choices=["sqlite"], default="sqlite", help="which database")
+    parser.add_argument("--store", choices=["sqlite", "postgres"], default="sqlite", help="which database")
     parser.add_argument("--seed", type=int, help="play only this one")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument(
@@ -48,6 +48,8 @@ def main() -> int:
     parser.add_argument("--faults", help="which faults may strike, such as kill,freeze; all if left out")
     parser.add_argument("--coverage", action="store_true", help="show which branches of the verbs were taken")
     options = parser.parse_args()
+    if options.store == "postgres":
+        return interleave(options.seed, options.first, options.seconds)
     measured = _measure() if options.coverage else None
     failed = _play(parser, options)
     return _report(measured) if measured is not None and not failed else failed
@@ -99,6 +101,35 @@ def _report(measured: Coverage) -> int:
     covered = measured.report(show_missing=True)
     print(f"{covered:.1f} % covered, at least {LEAST:.0f} % are expected")
     return 0 if covered >= LEAST else 1
+
+
+def interleave(only: int | None, first: int, seconds: float) -> int:
+    """The same on PostgreSQL: actors in sessions of their own, one statement at a time."""
+    sys.path.insert(0, str(ROOT))
+    from tests.interleaving import stage, story  # noqa: PLC0415 - found only by the line above
+    from tests.servers.postgres import majors  # noqa: PLC0415 - as above
+
+    logging.disable(logging.CRITICAL)
+    seed, steps, seeds = first if only is None else only, 0, 0
+    with stage.opened(min(majors())) as theatre:
+        began = time.monotonic()
+        while True:
+            played = story.run(theatre, seed)
+            steps, seeds, took = steps + played.size, seeds + 1, time.monotonic() - began
+            if played.broken is not None:
+                print(
+                    f"seed {seed} after {took:.0f} s: {played.broken}; looking for a short story", flush=True
+                )
+                short = story.shrink(theatre, played)
+                print(*short.lines, sep="\n")
+                print(f"seed {seed}: {short.broken}; {short.size} steps")
+                return 1
+            if only is not None or took > seconds:
+                break
+            seed += 1
+    print(f"{seeds} schedules, {seeds / took * 3600:,.0f} an hour; {steps} statements stepped, ", end="")
+    print(f"{steps / took * 3600:,.0f} an hour: every promise held")
+    return 0
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ from tests.conformance.server import MAJOR, run, store, url
 from tests.servers import pgbouncer, postgres
 from tests.waiting import PATIENCE, WHOLE_RUN, until
 from windlass import connect
-from windlass.errors import InvalidValue, StoreMismatch, StoreUnavailable
+from windlass.errors import InvalidValue, StoreBusy, StoreMismatch, StoreUnavailable
 from windlass.job import JobState
 from windlass.policy import Limit
 from windlass.store import migration
@@ -44,7 +44,7 @@ from windlass.store.engine import Want
 from windlass.store.fleet import Vitals
 from windlass.store.flow import Restriction
 from windlass.store.jobs import Filter
-from windlass.store.postgres import address, claim
+from windlass.store.postgres import address, claim, hot
 from windlass.store.postgres.session import PostgresTx
 from windlass.store.postgres.store import PostgresStore
 from windlass.store.store import Store
@@ -152,9 +152,55 @@ def test_a_job_commits_or_rolls_back_with_the_callers_row(url: str, store: Store
     assert store.count(Filter(), limit=10) == 1
 
 
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_a_unique_name_taken_after_the_callers_snapshot_asks_for_another_try(
+    url: str, store: Store, level: str
+) -> None:
+    with psycopg.connect(url, autocommit=True) as caller:
+        caller.execute(f"begin isolation level {level}".encode())
+        caller.execute("select count(*) from windlass.jobs")
+        [holder] = store.enqueue([a_job(unique="only")])
+        with pytest.raises(StoreBusy, match="try again"):
+            store.enqueue_on(caller, [a_job(unique="only")])
+        caller.execute("rollback")
+        caller.execute(f"begin isolation level {level}".encode())
+        [found] = store.enqueue_on(caller, [a_job(unique="only")])
+        caller.execute("commit")
+    assert (found.id, found.created) == (holder.id, False)
+
+
 def test_another_drivers_connection_is_refused(store: Store) -> None:
     with pytest.raises(InvalidValue, match="psycopg"):
         store.enqueue_on(object(), [a_job()])
+
+
+# --- between two statements ---------------------------------------------------------------------
+
+
+def test_a_pause_that_another_ends_between_its_statements_is_made_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.pause(MAIL, by="one")
+    rows, resumed = PostgresTx.rows, list[bool]()
+
+    def resume_first(tx: PostgresTx, statement: str, /, **values: object) -> Any:
+        if statement == "switches" and not resumed:
+            resumed.append(store.resume(MAIL, by="another"))
+        return rows(tx, statement, **values)
+
+    monkeypatch.setattr(PostgresTx, "rows", resume_first)
+    assert store.pause(MAIL, by="two").by == "two"
+    assert resumed == [True]
+    assert store.switches().pauses[MAIL].by == "two"
+
+
+def test_the_holder_of_a_key_is_found_by_the_last_try_as_well(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hot, "_TRIES", 1)
+    holder = put_one(store, key="k")
+    [found] = store.enqueue([a_job(key="k", take_existing=True)])
+    assert (found.id, found.created) == (holder.id, False)
 
 
 # --- what breaks and fixes itself ---------------------------------------------------------------

@@ -133,9 +133,12 @@ def switches(tx: Tx) -> Switches:
 
 def pause(tx: Tx, job_type: str, *, by: str = "", why: str = "") -> Pause:
     """Claim no jobs of a type until it is resumed; if it is paused already, that pause stays."""
-    if tx.change("pause", type=job_type, who=by, why=access.said(why), now=tx.now):
-        _switched(tx, "pause", job_type, by, why)
-    return switches(tx).pauses[job_type]
+    while True:
+        if tx.change("pause", type=job_type, who=by, why=access.said(why), now=tx.now):
+            _switched(tx, "pause", job_type, by, why)
+        # An earlier pause may have been ended between the two statements: then it is paused again.
+        if (paused := switches(tx).pauses.get(job_type)) is not None:
+            return paused
 
 
 def resume(tx: Tx, job_type: str, *, by: str = "", why: str = "") -> bool:

@@ -22,7 +22,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
 from windlass.clock import Clock
-from windlass.errors import must_be
+from windlass.errors import StoreBusy, must_be
 from windlass.job import NewJob
 from windlass.store.engine import Bridge, Enqueued, Row, Settlement, across
 from windlass.store.postgres import hot, session
@@ -203,7 +203,8 @@ class Guests:
             raise must_be("connection", connection, ALLOWED if bridge is None else ALLOWED_ASYNC)
         with transaction(self._begin(driver)) as tx:
             self._check_place(driver, tx)
-            done = hot.enqueue(tx, jobs) if jobs else []
+            with _taken_since(self._address):
+                done = hot.enqueue(tx, jobs) if jobs else []
             if self._address.notify and any(each.created for each in done):
                 # Told when the caller commits, and not at all otherwise.
                 tx.rows("notify", channel=CHANNEL)
@@ -223,6 +224,23 @@ class Guests:
         # Not every driver's connection can be remembered; the others are asked each time.
         with suppress(TypeError):
             self._at_home.add(driver.connection)
+
+
+_UNIQUE_VIOLATION = "23505"
+
+
+@contextmanager
+def _taken_since(address: Address) -> Iterator[None]:
+    """Say that a unique name was taken after the caller's snapshot, which cannot see the job that has it."""
+    try:
+        yield
+    except Exception as error:  # wall: each driver has an error class of its own; any other error goes on
+        if _UNIQUE_VIOLATION not in (getattr(error, "sqlstate", None), getattr(error, "pgcode", None)):
+            raise
+        raise StoreBusy(
+            f"{address.shown}: another transaction took a unique name of these jobs after this transaction's"
+            " snapshot; roll back and try again"
+        ) from error
 
 
 def place(tx: PostgresTx) -> list[Any]:

@@ -202,15 +202,15 @@ def _take(tx: PostgresTx, wanted: dict[_Key, NewJob], answered: int) -> dict[_Ke
     holders: dict[_Key, keys.Holder] = {}
     for _ in range(_TRIES):
         wanted = _refused(tx, wanted, answered)
-        if not wanted:
-            return holders
-        for place, holder in _holders(tx, wanted).items():
+        for place, holder in _holders(tx, wanted).items() if wanted else ():
             new = wanted[place]
             if new.tenant or not holder.job.tenant:
                 holders[place] = holder
                 del wanted[place]
             elif keys.taken_over(tx, new, holder, job_id=new.id, answered=answered):
                 del wanted[place]
+        if not wanted:
+            return holders
         # A key whose holder is gone by now is free: it is tried again.
     [(_, key), *_] = wanted
     raise KeyConflict(key, "unknown")
