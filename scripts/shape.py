@@ -249,7 +249,7 @@ def main() -> int:
 # The most that each may be now, and the aim. A bound is lowered when more is reached, and never raised
 # without a reason in the commit that does so.
 # What there is and 1,500 more: a change that adds as much says what for.
-LINES = (52_800, 50_000)
+LINES = (54_300, 50_000)
 FILES = (280, 280)
 PASSING_ON = (25, 25)
 TWINS = (0, 0)

@@ -116,10 +116,10 @@ class Fleet:
                 process.kill()
                 process.wait()
 
-    def caller(self, module: str, *words: str, told: Mapping[str, Any] | None = None) -> Process:
+    def caller(self, module: str, *words: str, given: Mapping[str, Any] | None = None) -> Process:
         """Start a process that makes calls, which the caller waits for."""
         line = [sys.executable, "-m", module, *words]
-        self._callers.append(self._popen(line, f"{module}.log", {"SOAK_LOAD": json.dumps(told or {})}))
+        self._callers.append(self._popen(line, f"{module}.log", {"SOAK_LOAD": json.dumps(given or {})}))
         return self._callers[-1]
 
     def command(self, *words: str) -> Process:

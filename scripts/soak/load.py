@@ -83,12 +83,12 @@ class Poster:
 class Load:
     """All that is sent until the end."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
-        self._servers: list[int] = told["servers"]
-        self._web: int = told["web"]
-        self._keys: list[str] = told["keys"]
-        self._rates: dict[str, float] = told["rates"]
-        self._seconds: float = told["seconds"]
+    def __init__(self, given: dict[str, Any]) -> None:
+        self._servers: list[int] = given["servers"]
+        self._web: int = given["web"]
+        self._keys: list[str] = given["keys"]
+        self._rates: dict[str, float] = given["rates"]
+        self._seconds: float = given["seconds"]
         self._poster = Poster()
         self._recorder = from_environment()
         self._notes = Notes()
@@ -169,9 +169,9 @@ class Load:
 
 def main() -> None:
     """Run with what the environment says."""
-    told = json.loads(os.environ["SOAK_LOAD"])
+    given = json.loads(os.environ["SOAK_LOAD"])
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(Load(told).run())
+        runner.run(Load(given).run())
 
 
 if __name__ == "__main__":

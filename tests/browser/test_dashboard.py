@@ -120,7 +120,7 @@ def test_a_dead_job_is_replayed_by_one_click_unless_its_type_is_sensitive(look: 
     expect(page.locator("h1 .badge")).to_have_text("due")
     assert shop.ops.show(job_id).state is JobState.PENDING
 
-    # The browser tells of the refusal, and the page asks.
+    # The browser reports the refusal, and the page asks.
     look.expected = ("409 (Conflict)",)
     page = look.open(f"#/jobs/{charged}")
     page.get_by_role("button", name="Replay", exact=True).click()

@@ -199,5 +199,5 @@ def test_the_check_of_keys_does_not_walk_the_archive_for_each_key(database: str)
     with psycopg.connect(database, autocommit=True) as connection:
         # As little room as a large archive leaves: a hashed subplan that does not fit is run for each row.
         connection.execute("set work_mem = '64kB'")
-        [(told,)] = connection.execute(f"explain (format json) {text}".encode()).fetchall()
-    assert not [node for node in nodes(told[0]["Plan"]) if "Subplan Name" in node], told
+        [(plan,)] = connection.execute(f"explain (format json) {text}".encode()).fetchall()
+    assert not [node for node in nodes(plan[0]["Plan"]) if "Subplan Name" in node], plan

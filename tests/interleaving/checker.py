@@ -423,8 +423,8 @@ class Checker:
         if any(draft.unique is not None and draft.on_unique != "skip" for draft in drafts):
             allowed += (UniqueConflict,)
         if not isinstance(error, allowed):
-            told = re.sub(r"postgresql://\S+ ?", "", str(error).partition("\n")[0])
-            self.fail("answers", f"{call.actor}, {call.verb}: {type(error).__name__}: {told}")
+            text = re.sub(r"postgresql://\S+ ?", "", str(error).partition("\n")[0])
+            self.fail("answers", f"{call.actor}, {call.verb}: {type(error).__name__}: {text}")
 
     # --- the end ---
 

@@ -44,7 +44,7 @@ def test_the_same_seed_is_the_same_schedule_and_every_promise_holds(stage: Stage
     assert any("was ended before" in line or "was lost" in line for line in lines)
 
 
-def test_a_batch_without_its_lock_is_found_and_told_in_a_few_steps() -> None:
+def test_a_batch_without_its_lock_is_found_and_shown_in_a_few_steps() -> None:
     known = session.load()
     text = known["lock_batch"].named.replace(" for update", "")
     assert text != known["lock_batch"].named

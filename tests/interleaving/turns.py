@@ -206,7 +206,7 @@ class Turns:
             # The server has noticed that its client is gone, and has let go of its locks.
             self._observer.execute(_TERMINATE, [[lost]])
             self._settle()
-        self._tell(before, actor, call, fault, waited)
+        self._report(before, actor, call, fault, waited)
         return any(each.ended for each in self.actors)
 
     def end(self) -> None:
@@ -288,7 +288,7 @@ class Turns:
             names[row["pid"]]: sorted({names.get(pid, "?") for pid in row["by"]}) for row in rows if row["by"]
         }
 
-    def _tell(self, before: str, actor: Actor, call: Call, fault: str, waited: set[str]) -> None:
+    def _report(self, before: str, actor: Actor, call: Call, fault: str, waited: set[str]) -> None:
         """Add lines to the story: what the step was, and what became of those that waited."""
         more = [actor.outcome] if actor.outcome else []
         if fault:

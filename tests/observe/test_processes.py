@@ -54,7 +54,7 @@ def server(site: Site, tmp_path: Path) -> Iterator[StartServer]:
 
 
 def scrape(site: Site, server: ServerProcess) -> Scrape:
-    """What a server tells, as of now."""
+    """What a server shows, as of now."""
     server.await_start()
     site.store.take_sample(NOW)
     with visitor(server.url) as caller:
@@ -113,7 +113,7 @@ def oldest(found: Scrape) -> dict[tuple[str, ...], float]:
     return {tuple(labels.values()): value for labels, value in found["windlass_oldest_due_age_seconds"]}
 
 
-def test_two_servers_and_a_restarted_one_tell_what_the_tables_hold(site: Site, server: StartServer) -> None:
+def test_two_servers_and_a_restarted_one_show_what_the_tables_hold(site: Site, server: StartServer) -> None:
     servers = [server(), server()]
     site.store.enqueue([a_job(priority=8) for _ in range(3)])
     site.store.enqueue([a_job(delay=timedelta(hours=1)) for _ in range(2)])

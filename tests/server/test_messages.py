@@ -374,10 +374,10 @@ def test_a_reason_has_the_same_bound_in_a_body_and_in_a_query(house: House) -> N
     why = "x" * 1001
     body = house.caller().post("/schedules/s/pause", json={"why": why})
     query = house.caller().delete("/schedules/s", params={"why": why})
-    told = "why must be a string of 0 to 1000 characters, got"
+    start = "why must be a string of 0 to 1000 characters, got"
     for answer in (body, query):
         assert answer.status_code == 400
-        assert answer.json()["detail"].startswith(told)
+        assert answer.json()["detail"].startswith(start)
     assert house.caller().delete("/schedules/s", params={"why": why[1:]}).status_code == 404
 
 
@@ -411,7 +411,7 @@ def test_a_wrong_field_does_not_hide_the_type_and_the_payload(
     assert not any(house.ops.status().counts.values())
 
 
-def test_what_is_no_json_is_told_in_plain_words(house: House) -> None:
+def test_what_is_no_json_is_refused_in_plain_words(house: House) -> None:
     answer = house.caller().post("/jobs", content="[" * 100_000, headers=JSON).json()
     assert answer["detail"].startswith("body must be nested at most ")
     answer = house.caller().post("/jobs", content='{"type": x}', headers=JSON).json()

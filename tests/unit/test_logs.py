@@ -109,6 +109,6 @@ def test_no_value_of_a_line_looks_like_another_field(value: object, line: str) -
     )
     shown = PeopleFormatter(Screen()).format(record)
     assert shown.endswith(f"job.failed          {line} job=1")
-    told = msgspec.json.decode(JsonFormatter().format(record))
-    assert (told["error"], told["job"]) == (value, "1")
+    read = msgspec.json.decode(JsonFormatter().format(record))
+    assert (read["error"], read["job"]) == (value, "1")
     assert "\n" not in shown

@@ -88,10 +88,10 @@ def test_a_type_says_its_whole_policy_in_one_place() -> None:
     assert set(Options.__annotations__) == {*policy, *apart}
     known = handler.info()
     assert known.schema["type"] == "object"
-    told = {name: value for name, value in known.options.items() if name in policy}
-    retry = told.pop("retry")
+    given = {name: value for name, value in known.options.items() if name in policy}
+    retry = given.pop("retry")
     assert (retry["kind"], retry["base"]) == ("fixed", 7)
-    assert told == {
+    assert given == {
         "memory": 512 * 2**20,
         "cpu_time": 60.0,
         "timeout": 600.0,

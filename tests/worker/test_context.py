@@ -61,8 +61,8 @@ def test_a_sample_handler_is_given_its_job_and_a_context_and_ends_by_return_or_e
     handle = sample.options(key="order-1").enqueue("ann")
     with caplog.at_level(logging.INFO, "windlass.job"):
         assert done(queue, handle) == [JobState.COMPLETED]
-    told = {"job": handle.id, "type": "sample", "key": "order-1", "to": "ann", "mail": "done"}
-    assert handle.result() == told
+    wanted = {"job": handle.id, "type": "sample", "key": "order-1", "to": "ann", "mail": "done"}
+    assert handle.result() == wanted
     assert [entry.outcome for entry in handle.get().history] == ["retry", "completed"]
     lines = [each.__dict__ for each in caplog.records if each.getMessage() == "sample.ran"]
     assert [(each["job"], each["attempt"], each["to"]) for each in lines] == [
