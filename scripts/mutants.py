@@ -213,9 +213,6 @@ MUTANTS: tuple[Mutant, ...] = (
 )
 
 
-_LOCK = "\n                       for update skip locked"
-
-
 def _statement(name: str, file: str, statement: str, right: str, wrong: str = "") -> Mutant:
     """A change within one statement of PostgreSQL's, which only an interleaving of statements shows."""
     return _sql(name, file, f"{statement} [postgres]", right, wrong, "postgres")
@@ -240,12 +237,6 @@ MUTANTS += (
         "lock_request",
         "pg_advisory_xact_lock(hashtextextended('windlass.request ' || cast(:mark as text), 0))",
         "cast(:mark as text)",
-    ),
-    _statement(
-        "a retry that looks for a request before it locks", "postgres/hot.sql", "settle_put_back", _LOCK
-    ),
-    _statement(
-        "an end that looks for dependents before it locks", "postgres/hot.sql", "settle_finish", _LOCK
     ),
     _statement("a limited claim of what is due no more", "limits.sql", "claim_limited", " and j.due > 0"),
     _statement(

@@ -33,7 +33,7 @@ def stage() -> Iterator[Stage]:
 
 
 def test_the_same_seed_is_the_same_schedule_and_every_promise_holds(stage: Stage) -> None:
-    seeds = range(1, 13)
+    seeds = range(8, 20)
     first = [story.run(stage, seed) for seed in seeds]
     assert [each for each in first if each.broken is not None] == []
     assert [story.run(stage, seed) for seed in seeds] == first
@@ -50,7 +50,7 @@ def test_a_batch_without_its_lock_is_found_and_shown_in_a_few_steps() -> None:
     assert text != known["lock_batch"].named
     unlocked = known | {"lock_batch": Statement.of(text)}
     with mock.patch.object(session, "load", return_value=unlocked), opened(MAJOR) as stage:
-        stories = (story.run(stage, seed) for seed in range(404, 900))
+        stories = (story.run(stage, seed) for seed in range(84, 1000))
         found = next(each for each in stories if each.broken is not None)
         short = story.shrink(stage, found, replays=40)
     assert short.broken is not None
