@@ -152,8 +152,8 @@ class Soak:
         told["seconds"] = self.plan.seconds
         calls = {"url": f"http://127.0.0.1:{self.fleet.ports[0]}", "keys": keys, "rate": self.plan.calls}
         callers = [
-            self.fleet.caller("soak.load", told=told),
-            self.fleet.caller("soak.callers", told=calls | {"seconds": self.plan.seconds}),
+            self.fleet.caller("soak.load", given=told),
+            self.fleet.caller("soak.callers", given=calls | {"seconds": self.plan.seconds}),
         ]
         begun = time.time()
         for event in self.plan.events():
