@@ -296,7 +296,7 @@ def main() -> int:
         if options.only and options.only not in mutant.name:
             continue
         if mutant.name not in known or options.only:
-            known[mutant.name] = play(mutant, options.seconds)
+            known[mutant.name] = play(mutant, options.seconds) | {"store": mutant.store}
             RESULTS.write_text(json.dumps(known, indent=1) + "\n")
         print(f"{mutant.name:<72} {line_of(known[mutant.name])}", flush=True)
     missed = [mutant.name for mutant in MUTANTS if known.get(mutant.name, {}).get("found") is False]

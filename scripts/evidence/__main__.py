@@ -13,7 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
 
-from evidence import data, page  # noqa: E402 - found by the line above
+import mutants  # noqa: E402 - found by the line above
+from evidence import data, page  # noqa: E402 - likewise
 from tests.history.result import write_document  # noqa: E402 - likewise
 
 DOCS = ROOT / "docs"
@@ -42,7 +43,8 @@ def main() -> int:
 
 def results() -> page.Results:
     """What is committed."""
-    return page.Results(data.read_all(DOCS / page.FOLDER), data.read_mutants(MUTANTS))
+    planted = [mutant.name for mutant in mutants.MUTANTS]
+    return page.Results(data.read_all(DOCS / page.FOLDER), data.read_mutants(MUTANTS), planted)
 
 
 def simulate(seconds: float, store: str, more: list[str]) -> None:

@@ -31,6 +31,8 @@ class Results(NamedTuple):
 
     files: Mapping[str, Head]
     mutants: Mapping[str, Mutant]
+    # The names of all planted bugs; some may not have been played.
+    planted: Sequence[str] = ()
 
     def get(self, name: str, kind: type[T]) -> T | None:
         """One result, if its run was made."""
@@ -172,7 +174,7 @@ def short(found: Results) -> Iterator[str]:
         yield f"- Models: {good} of {len(whole)} hold; {refuted} of {len(twins)} broken twins are refuted."
     if found.mutants:
         caught = sum(each.found for each in found.mutants.values())
-        yield f"- Simulator: {caught} of {len(found.mutants)} planted bugs were found."
+        yield f"- Simulator: {caught} of {len(found.mutants)} planted bugs that were played were found."
     yield ""
 
 
@@ -357,6 +359,8 @@ def simulator(found: Results) -> Iterator[str]:
             for name, m in found.mutants.items()
         ],
     )
+    if left := [name for name in found.planted if name not in found.mutants]:
+        yield f"Not played for this page: {'; '.join(left)}.\n"
 
 
 def soak(found: Results) -> Iterator[str]:
