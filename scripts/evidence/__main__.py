@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
 
 import mutants  # noqa: E402 - found by the line above
+
 from evidence import data, page  # noqa: E402 - likewise
 from tests.history.result import write_document  # noqa: E402 - likewise
 

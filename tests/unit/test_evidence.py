@@ -99,6 +99,6 @@ def test_planted_bugs_are_shown_whether_they_were_found_or_not() -> None:
         "a lease that all extend": data.Mutant(found=False, seconds=600.0),
     }
     text = page.page(page.Results({}, found))
-    assert "1 of 2 planted bugs were found" in text
+    assert "1 of 2 planted bugs that were played were found" in text
     assert "| a retry without its fence | sqlite | yes | 12.50 | fenced | 9 |" in text
     assert "| a lease that all extend | sqlite | **no** | 600 |" in text
