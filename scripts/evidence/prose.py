@@ -114,7 +114,8 @@ NOT_SHOWN = """## What is not shown
 - **Exactly once.** A worker that is killed after its handler returned, and before that is recorded,
   leaves a job that runs again. Those are the *doubled* ones. `ctx.transaction()` avoids it for writes
   to the queue's own database.
-- **Days and weeks.** A soak lasts an hour: what grows by a megabyte a day is not seen in it. On
-  PostgreSQL the archive of a day is dropped whole when the day and its retention are over, so within
-  the hour it only grows.
+- **Days and weeks.** A soak has lasted as long as its heading says: what grows by a megabyte a day is
+  not seen in it. On
+  PostgreSQL the archive of a day is dropped whole when the day and its retention are over, so in
+  a day it only grows.
 """
