@@ -43,6 +43,9 @@ which the database itself was away are in it, too.
 COMMITS = """\
 A handler writes a row in `ctx.transaction()`, and its worker is killed in the milliseconds around the
 commit, again and again. The row and the job's completion must both be there, or neither.
+
+Most of these jobs are *doubled*: the handler had returned when its worker was killed, and it ran once
+more. Its write did not: what the killed attempt wrote was rolled back, and each job has one row.
 """
 
 SERVERS = """\
