@@ -88,6 +88,9 @@ row and enqueues 4 jobs in one transaction. Meanwhile workers and a server are k
 that server and PostgreSQL restart, and retention deletes records of earlier days. *Calm* calls are
 those outside bursts and restarts and the ten seconds after them; what a call waits counts from when it
 was due. At the end the history of every job is judged.
+
+Growth is judged by the medians of both halves. The application opens a connection for each of its threads,
+of which there are 40 at most: a run of a few minutes ends before all are open, and shows that as growth.
 """
 
 SHARED = """\
