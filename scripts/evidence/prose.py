@@ -43,6 +43,9 @@ which the database itself was away are in it, too.
 COMMITS = """\
 A handler writes a row in `ctx.transaction()`, and its worker is killed in the milliseconds around the
 commit, again and again. The row and the job's completion must both be there, or neither.
+
+Most of these jobs are *doubled*: the handler had returned when its worker was killed, and it ran once
+more. Its write did not: what the killed attempt wrote was rolled back, and each job has one row.
 """
 
 SERVERS = """\
@@ -85,6 +88,9 @@ row and enqueues 4 jobs in one transaction. Meanwhile workers and a server are k
 that server and PostgreSQL restart, and retention deletes records of earlier days. *Calm* calls are
 those outside bursts and restarts and the ten seconds after them; what a call waits counts from when it
 was due. At the end the history of every job is judged.
+
+Growth is judged by the medians of both halves. The application opens a connection for each of its threads,
+of which there are 40 at most: a run of a few minutes ends before all are open, and shows that as growth.
 """
 
 SHARED = """\
@@ -114,7 +120,8 @@ NOT_SHOWN = """## What is not shown
 - **Exactly once.** A worker that is killed after its handler returned, and before that is recorded,
   leaves a job that runs again. Those are the *doubled* ones. `ctx.transaction()` avoids it for writes
   to the queue's own database.
-- **Days and weeks.** A soak lasts an hour: what grows by a megabyte a day is not seen in it. On
-  PostgreSQL the archive of a day is dropped whole when the day and its retention are over, so within
-  the hour it only grows.
+- **Days and weeks.** A soak has lasted as long as its heading says: what grows by a megabyte a day is
+  not seen in it. On
+  PostgreSQL the archive of a day is dropped whole when the day and its retention are over, so in
+  a day it only grows.
 """
