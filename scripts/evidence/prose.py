@@ -109,6 +109,9 @@ NOT_SHOWN = """## What is not shown
 
 - **Other machines.** All runs are from one small machine that other programs used at the same time. The
   rates and latencies on this page are not a benchmark; `bench/report.md` is.
+- **A machine that is overloaded.** With ten processes waiting for each core, `make kill-run` without
+  `--slack` breaks its promise on time: jobs wait for workers that cannot start. Such runs lost nothing
+  either, and are not kept here.
 - **Disks that lie.** Power cuts are made from a recording of what was written and synced. A disk that
   acknowledges a sync and does not keep it loses data under any database.
 - **Power cuts on PostgreSQL.** It is restarted with an immediate shutdown and killed, which tests its
@@ -121,7 +124,6 @@ NOT_SHOWN = """## What is not shown
   leaves a job that runs again. Those are the *doubled* ones. `ctx.transaction()` avoids it for writes
   to the queue's own database.
 - **Days and weeks.** A soak has lasted as long as its heading says: what grows by a megabyte a day is
-  not seen in it. On
-  PostgreSQL the archive of a day is dropped whole when the day and its retention are over, so in
-  a day it only grows.
+  not seen in it. On PostgreSQL the archive of a day is dropped whole when the day and its retention
+  are over, so in a day it only grows.
 """
