@@ -28,17 +28,29 @@ _PAGE = 1000
 
 def broken(store: Store, acknowledged: Collection[str] = ()) -> list[str]:
     """What does not hold, in words; empty is the good answer."""
-    jobs = {job.id: job for job in _all(store)}
+    jobs, shown = _still(store)
     found = [f"job {each} was acknowledged and is missing" for each in acknowledged if each not in jobs]
     found += [problem for job in jobs.values() for problem in _broken(job)]
     found += [f"job {each.id} runs under a lease that is over" for each in store.expired(limit=_PAGE)]
+    stored = Counter(job.state for job in jobs.values())
+    if shown != stored:
+        found.append(f"the counts say {dict(shown)}, the tables {dict(stored)}")
+    return found + store.check()
+
+
+def _still(store: Store) -> tuple[dict[str, Job], Counter[JobState]]:
+    """Every job, and the counts while nothing changed: a worker may still write its last result."""
+    while True:
+        before, jobs = _counts(store), {job.id: job for job in _all(store)}
+        if (after := _counts(store)) == before:
+            return jobs, after
+
+
+def _counts(store: Store) -> Counter[JobState]:
     shown = Counter[JobState]()
     for count in store.counts().counts:
         shown[count.state] += count.count
-    stored = Counter(job.state for job in jobs.values())
-    if +shown != stored:
-        found.append(f"the counts say {dict(shown)}, the tables {dict(stored)}")
-    return found + store.check()
+    return +shown
 
 
 def _broken(job: Job) -> Iterator[str]:

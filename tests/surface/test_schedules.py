@@ -275,7 +275,7 @@ def test_a_scheduler_alone_makes_jobs_and_ends_when_told(windlass: Terminal, clo
         (("x", "--command", "true", "--every", "1h", "--priority", "11"), 2, "priority must be"),
         (("X", "--command", "true", "--every", "1h"), 2, "name must be"),
         (("x", "nothing", "--every", "1h"), 1, "unknown job type 'nothing'"),
-        (("x", "shell", '{"x": 1}', "--every", "1h"), 1, "payload"),
+        (("x", "shell", '{"command": "true", "x": 1}', "--every", "1h"), 1, "payload"),
         (("x", "shell", "{", "--every", "1h"), 2, "JSON"),
     ],
 )
