@@ -76,6 +76,8 @@ FAST = (
         for name in ("races", "sqlite_wal", "sqlite_cost", "search_plans")
     ),
     "--ignore=tests/worker/test_cancel.py",
+    # Checked by Java.
+    "--ignore=tests/unit/test_proofs.py",
 )
 # The part of all tests that measures coverage, of the core and with a floor: lines run by tests/unit and
 # tests/conformance. What differs by database server is left out, since servers may be missing.

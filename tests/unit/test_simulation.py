@@ -16,7 +16,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "windlass")
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_the_same_seed_is_the_same_run_byte_for_byte(seed: int) -> None:
     first, second = story.run(seed), story.run(seed)
     assert first.broken is None
@@ -24,13 +24,16 @@ def test_the_same_seed_is_the_same_run_byte_for_byte(seed: int) -> None:
     assert first.dump == second.dump
 
 
-@pytest.mark.parametrize("seed", range(11, 17))
+@pytest.mark.parametrize(
+    "seed", [11, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(12, 17))]
+)
 def test_every_promise_holds_in_a_world_of_faults(seed: int) -> None:
     played = story.run(seed)
     assert played.broken is None, f"seed {seed}: {played.broken}"
     assert played.verbs > 100
 
 
+@pytest.mark.slow
 def test_a_planted_bug_is_found_and_shrunk_to_a_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(membership, "DEAD_AFTER", 1.0)
     found = next(one for seed in range(1, 20) if (one := story.run(seed, steps=300)).broken is not None)
