@@ -224,7 +224,7 @@ def test_more_than_a_page_of_jobs_is_reached_at_a_rate(windlass: Terminal) -> No
         (["cancel", "--all", "--limit", "0", "--yes"], "limit must be at least 1, got 0"),
         (["replay", "--payload", "{}", "--all"], "--payload is for one ID"),
         (["replay", "a", "--payload", "{"], "payload must be valid JSON"),
-        (["priority", "a", "11"], "priority must be between 0 and 10, got 11"),
+        (["priority", "a", "11"], "priority must be a whole number between 0 and 10, got 11"),
         (["priority", "a", "high"], "'high' is not a valid integer"),
         (["priority", "a"], "N is missing: 'a' is not a whole number"),
         (["reschedule", "a"], "use exactly one of --now"),
@@ -233,9 +233,9 @@ def test_more_than_a_page_of_jobs_is_reached_at_a_rate(windlass: Terminal) -> No
         (["reschedule", "--all", "--yes"], "use exactly one of --now"),
         (["reschedule", "--type", "none_has_it", "--dry-run"], "use exactly one of --now"),
         (["reschedule", "--all", "--delay", "40000d", "--yes"], "delay must be"),
-        (["priority", "a", "99", "--dry-run"], "priority must be between 0 and 10, got 99"),
-        (["priority", "--all", "99", "--yes"], "priority must be between 0 and 10, got 99"),
-        (["priority", "--type", "none_has_it", "99", "--dry-run"], "priority must be between 0 and 10"),
+        (["priority", "a", "99", "--dry-run"], "priority must be a whole number between 0 and 10, got 99"),
+        (["priority", "--all", "99", "--yes"], "priority must be a whole number between 0 and 10, got 99"),
+        (["priority", "--type", "none_has_it", "99", "--dry-run"], "priority must be a whole number between 0 and 10"),
     ],
 )
 def test_a_command_line_that_makes_no_sense_changes_nothing(

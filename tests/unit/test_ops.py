@@ -114,7 +114,7 @@ def test_a_waiting_job_can_be_edited_and_made_due(ops: Ops) -> None:
     assert (job.priority, bytes(job.payload)) == (9, b'{"n":3}')
     ops.reschedule(job_id, delay=timedelta(0))
     assert ops.show(job_id).run_at <= ops.now()
-    with pytest.raises(InvalidValue, match="priority must be between 0 and 10, got 11"):
+    with pytest.raises(InvalidValue, match="priority must be a whole number between 0 and 10, got 11"):
         ops.edit(job_id, priority=11)
     with pytest.raises(InvalidPayload):
         ops.edit(job_id, payload={})

@@ -17,11 +17,12 @@ from uuid import UUID, uuid5
 
 import msgspec
 
+from windlass.checks import check_priority
 from windlass.clock import Clock, SystemClock, uuid7
 from windlass.errors import JobNotFound, Refused, StoreError, WrongState, must_be
 from windlass.loop import Loop, Pace
 from windlass.ops.actions import Action, Count, Option, Verbs, Why, bulk_action
-from windlass.ops.jobs import JobVerbs, check_priority, check_reschedule
+from windlass.ops.jobs import JobVerbs, check_reschedule
 from windlass.ops.search import WITHIN, count_within
 from windlass.ops.verdict import Cause, Finding, finding
 from windlass.store.engine import Acted
@@ -223,10 +224,10 @@ def check_arguments(action: str, arguments: Mapping[str, Any]) -> None:
             raise must_be(each.name, None, f"given for {action}")
     check = _CHECKS.get(action)
     if check is not None:
-        check(**{name: arguments.get(name) for name in taken if name != "why"})
+        check(*(arguments.get(name) for name in taken if name != "why"))
 
 
-_CHECKS: dict[str, Callable[..., None]] = {"priority": check_priority, "reschedule": check_reschedule}
+_CHECKS: dict[str, Callable[..., object]] = {"priority": check_priority, "reschedule": check_reschedule}
 
 
 # --- carrying them ------------------------------------------------------------------------------

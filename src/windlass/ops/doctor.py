@@ -245,7 +245,7 @@ def _upkeep(found: Checkup) -> Iterator[Diagnosis]:
     late = [each for each in found.signals.findings if each.cause is Cause.STOPPED]
     for each in late:
         text = f"{lasting(each, found.signals.now)}: a thread of the workers stands still"
-        fix = "windlass worker drain ID, one after the other, and start them anew"
+        fix = "windlass worker drain ID, one after the other, and start them again"
         yield Diagnosis("upkeep", Level.BAD, text, fix)
     if not late and any(each.alive for each in found.workers):
         names = ", ".join(each.name for each in found.signals.ticks)

@@ -10,7 +10,7 @@ from uuid import UUID, uuid5
 import msgspec
 from msgspec import Meta
 
-from windlass.checks import Problems, check_moment
+from windlass.checks import Problems, check_moment, check_priority
 from windlass.clock import uuid7
 from windlass.config import ring
 from windlass.duration import parse_duration
@@ -89,9 +89,16 @@ class JobVerbs(Verbs):
         job = self.show(name, tenant=tenant)
         return self.store.cancel(job.id, by=self._who, why=why, request_id=self.request_id)
 
-    def _check_payload(self, name: str, *, payload: Mapping[str, Any] | None = None, **_: object) -> None:
+    def _check_payload(
+        self,
+        name: str,
+        *,
+        tenant: str | None = None,
+        payload: Mapping[str, Any] | None = None,
+        **_: object,
+    ) -> None:
         if payload is not None:
-            self.checked_edit(self.show(name), payload)
+            self.checked_edit(self.show(name, tenant=tenant), payload)
 
     @Action(
         "POST jobs/{id}/replay",
@@ -216,7 +223,8 @@ class JobVerbs(Verbs):
                 run_at = self.store.now() + parse_duration(delay, "delay", LATEST)
             run_at = None if run_at is None else check_moment("run_at", run_at)
         with problems:
-            check_priority(priority)
+            if priority is not None:
+                check_priority(priority)
         with problems:
             change = None if payload is None else self.checked_edit(job, payload)
         problems.check()
@@ -334,12 +342,6 @@ class JobVerbs(Verbs):
         """The type as a live release knows it that takes the payload; one that nobody registered has none."""
         known = self.store.types().get(job_type)
         return None if known is None else validate_for(known, packed)
-
-
-def check_priority(priority: int | None) -> None:
-    """Refuse a priority that is out of range."""
-    if priority is not None and not 0 <= priority <= HIGHEST_PRIORITY:
-        raise must_be("priority", priority, f"between 0 and {HIGHEST_PRIORITY}")
 
 
 def check_reschedule(delay: timedelta | None, run_at: datetime | None) -> None:
