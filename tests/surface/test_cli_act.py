@@ -235,7 +235,10 @@ def test_more_than_a_page_of_jobs_is_reached_at_a_rate(windlass: Terminal) -> No
         (["reschedule", "--all", "--delay", "40000d", "--yes"], "delay must be"),
         (["priority", "a", "99", "--dry-run"], "priority must be a whole number between 0 and 10, got 99"),
         (["priority", "--all", "99", "--yes"], "priority must be a whole number between 0 and 10, got 99"),
-        (["priority", "--type", "none_has_it", "99", "--dry-run"], "priority must be a whole number between 0 and 10"),
+        (
+            ["priority", "--type", "none_has_it", "99", "--dry-run"],
+            "priority must be a whole number between 0 and 10",
+        ),
     ],
 )
 def test_a_command_line_that_makes_no_sense_changes_nothing(
