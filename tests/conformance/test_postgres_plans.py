@@ -178,20 +178,33 @@ def test_a_hot_statement_keeps_to_its_indexes(
     with psycopg.connect(address.read(crowded).conninfo(**USES[use]), autocommit=True) as connection:
         # Prepared by hand: else a plan would be told that is made for these values, and not the one for any.
         connection.execute(f"prepare hot as {text}".encode())
-        connection.execute("begin")
-        [(told,)] = connection.execute(
-            f"explain (analyze, buffers, format json) execute hot ({given})".encode()
-        ).fetchall()
-        connection.execute("rollback")
-        # What was rolled back would lie in the next one's way.
-        connection.execute("vacuum windlass.jobs")
-    plan = told[0]["Plan"]
+        plan = explained(connection, given)
+        if blocks(plan) > MOST_BLOCKS.get(name, 80):
+            # An analyze by autovacuum, or any other change of the catalogue, makes the session read the
+            # catalogue again in the middle of the statement, which is counted. A bad plan stays bad.
+            plan = explained(connection, given)
     for node in nodes(plan):
         if node.get("Relation Name") == "jobs" and node["Node Type"] != "ModifyTable":
             assert node["Node Type"] in {"Index Scan", "Index Only Scan", "Tid Scan"}, node
             assert "Index Cond" in node or "TID Cond" in node or node.get("May Stop"), node
-    blocks = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
-    assert blocks <= MOST_BLOCKS.get(name, 80), blocks
+    assert blocks(plan) <= MOST_BLOCKS.get(name, 80), plan
+
+
+def explained(connection: psycopg.Connection[Any], given: str) -> dict[str, Any]:
+    """The plan of the prepared statement and what it read, rolled back."""
+    connection.execute("begin")
+    [(told,)] = connection.execute(
+        f"explain (analyze, buffers, format json) execute hot ({given})".encode()
+    ).fetchall()
+    connection.execute("rollback")
+    # What was rolled back would lie in the next one's way.
+    connection.execute("vacuum windlass.jobs")
+    plan: dict[str, Any] = told[0]["Plan"]
+    return plan
+
+
+def blocks(plan: dict[str, Any]) -> int:
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
 
 def test_the_check_of_keys_does_not_walk_the_archive_for_each_key(database: str) -> None:
