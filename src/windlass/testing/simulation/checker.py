@@ -301,10 +301,18 @@ class Checker:
                 self._check_fence(old, new, step)
             elif new["attempts"] > new["max_attempts"]:
                 self.fail("attempts", f"job {job_id}: {new['attempts']} of {new['max_attempts']}")
+            elif new["state"] == old["state"] == "pending" and new["attempts"] < old["attempts"]:
+                self._check_replaced(new)
             elif new["state"] == "dead" != old["state"]:
                 self._died[job_id] = self._world.clock.monotonic()
             if new is not None and new["state"] == "dead" and new["reason"] == "invalid_payload":
                 self.fail("releases", f"job {job_id} is dead for a payload that another release can read")
+
+    def _check_replaced(self, job: Job) -> None:
+        """New work under a unique name starts with all its attempts; no other pending job gets any back."""
+        if job["unique_name"] is None:
+            self.fail("attempts", f"job {job['id']} waits, and got attempts back: {job}")
+        self._starts[job["id"], job["replay_count"]] = 0
 
     def _check_gone(self, old: Job, step: Step) -> None:
         """Records go when they have ended and their retention is over, and at no other time."""

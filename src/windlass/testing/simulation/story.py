@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -86,13 +87,17 @@ def run(
     return Story(seed, tuple(done), tuple(world.lines), world.verbs, dump, broken, world.calm)
 
 
-def shrink(story: Story, *, faults: frozenset[str] = FAULTS) -> Story:
-    """The shortest story that still breaks the same promise, by leaving out more and more of its steps."""
+def shrink(story: Story, *, faults: frozenset[str] = FAULTS, seconds: float = 120.0) -> Story:
+    """The shortest story that still breaks the same promise, by leaving out more and more of its steps.
+
+    It stops after `seconds` of one core with the shortest that it has found.
+    """
     assert story.broken is not None  # noqa: S101 - there is nothing to shrink otherwise
     best, size = story, max(1, len(story.steps) // 2)
+    end = time.process_time() + seconds
     while size:
         start = 0
-        while start < len(best.steps):
+        while start < len(best.steps) and time.process_time() < end:
             plan = best.steps[:start] + best.steps[start + size :]
             again = run(story.seed, faults=faults, plan=plan, calm=story.in_calm)
             if again.broken is not None and again.broken.promise == story.broken.promise:

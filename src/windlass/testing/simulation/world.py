@@ -88,7 +88,7 @@ class World:
         self._likes: dict[str, float] = {}
         self._made = 0
         self._wrong = 0
-        # When a clock last jumped or the machine slept; and when a clock last jumped.
+        # When a clock last jumped or the machine slept; and when a clock last jumped by weeks.
         self.disturbed = self.jumped = -math.inf
         self.workers: list[Worker] = []
         self.operator = Operator(self, "operator")
@@ -176,10 +176,11 @@ class World:
         if what == "time":
             self._pass_time()
         elif what == "jump":
-            self.disturbed = self.jumped = self.clock.monotonic()
+            self.disturbed = self.clock.monotonic()
             self._jump(random.randint(-_MOST_WRONG, _MOST_WRONG))
             if by_chance(0.2):
                 self.clock.jump(_LONG_AGO)
+                self.jumped = self.disturbed
         elif what == "sleep":
             self.clock.advance(random.choice(_SLEEPS))
             self.disturbed = self.clock.monotonic()
