@@ -129,6 +129,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "            self._doubt.begin()\n",
         "",
         real="889ae84d",
+        promises=frozenset({"leases"}),
     ),
     Mutant(
         "a job that never started keeps the token of its rate",

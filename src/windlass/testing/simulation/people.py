@@ -21,7 +21,7 @@ from windlass.store.history import Step
 from windlass.store.jobs import Filter
 from windlass.testing.simulation.application import LIMIT, SCHEDULED, TENANTS, TICK, TYPES
 from windlass.testing.simulation.determinism import by_chance
-from windlass.testing.simulation.process import Process, When
+from windlass.testing.simulation.process import Fault, Process
 from windlass.upkeep.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Person(Process):
     def do(self, what: str) -> None:
         """Ask for something, or lose the next answer."""
         if what == "lost answer":
-            self.fault = (random.choice(list(When)), False)
+            self.fault = Fault.by_chance()
         else:
             self.ask(what)
 
@@ -480,4 +480,4 @@ class Timekeeper(Process):
         if what == "scheduler":
             self._scheduler.tick()
         else:
-            self.fault = (random.choice(list(When)), False)
+            self.fault = Fault.by_chance()
