@@ -80,7 +80,7 @@ class Checker:
         # Jobs that an operator has stopped, and by which call.
         self._stopped: dict[str, Call] = {}
         self._steered: dict[str, Call] = {}
-        self._closed: set[str] = set()
+        self._closed: dict[str, set[str]] = {}
         self._keys: dict[tuple[str, str, str], str] = {}
         self._marks: dict[str, frozenset[str]] = {}
         self._starts: Counter[str] = Counter()
@@ -222,7 +222,9 @@ class Checker:
             if not closed and batch["id"] in self._closed:
                 self.fail("batches", "the batch was closed and is open")
             if closed:
-                self._closed.add(batch["id"])
+                known = self._closed.setdefault(batch["id"], {job["id"] for job in members})
+                if late := [job["id"] for job in members if job["id"] not in known]:
+                    self.fail("batches", f"{late[0]} joined the batch after it was closed")
 
     def _dependents(self) -> None:
         """A job waits for as many others as have not ended, and no longer."""

@@ -56,6 +56,7 @@ _DEEDS = {
     "later": 3,
     "unkept": 3,
     "longer": 2,
+    "odd": 3,
 }
 _FLAKY = {"return": 20, "fail": 70, "look up": 10}
 

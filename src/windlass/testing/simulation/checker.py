@@ -165,6 +165,7 @@ class Checker:
                 self._claimed(job["id"], job["claims"])
         self._check_bounds()
         self._check_rate(before, step)
+        self._check_lost_claims()
         self._check_fleet()
         self._check_batches()
         self._check_dependents()
@@ -396,6 +397,16 @@ class Checker:
         if next_at > max(now, earliest + interval // 2):
             late = (next_at - max(now, earliest)) / 1e6
             self.fail("rates", f"rated jobs wait {late:.1f} s longer than those that started have taken")
+
+    def _check_lost_claims(self) -> None:
+        """What a worker claimed without hearing of it, it gives back before it claims again."""
+        claim = "hot.claim_once"
+        unsure = {each.fleet_id: each for each in self._world.workers if each.unheard}
+        for job in self.rows.values():
+            if job["state"] == "processing" and (worker := unsure.get(job["worker"])):
+                claimed = self._claimed(job["id"], job["claims"])
+                if (claim, claimed) in worker.unheard and worker.heard.get(claim, 0) > claimed:
+                    self.fail("leases", f"{worker.name} never heard of its lease on job {job['id']}")
 
     def _check_fleet(self) -> None:
         """A worker that beats is not declared dead."""

@@ -10,16 +10,18 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from windlass.clock import from_micros
 from windlass.errors import InvalidPayload, StoreError, WindlassError
 from windlass.job import NewJob
 from windlass.ops import Ops, ScheduleWish
 from windlass.ops.access import KeyWish
 from windlass.store.chains import NewBatch
 from windlass.store.flow import BreakerState
+from windlass.store.history import Step
 from windlass.store.jobs import Filter
 from windlass.testing.simulation.application import LIMIT, SCHEDULED, TENANTS, TICK, TYPES
 from windlass.testing.simulation.determinism import by_chance
-from windlass.testing.simulation.process import Process, When
+from windlass.testing.simulation.process import Fault, Process
 from windlass.upkeep.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ class Person(Process):
     def do(self, what: str) -> None:
         """Ask for something, or lose the next answer."""
         if what == "lost answer":
-            self.fault = (random.choice(list(When)), False)
+            self.fault = Fault.by_chance()
         else:
             self.ask(what)
 
@@ -193,7 +195,7 @@ class Producer(Person):
         if what == "child" and known:
             options["depends_on"] = random.sample(known, min(2, len(known)))
             options["on_dead"] = random.choice(("wait", "cancel", "run"))
-        count = 3 if what == "many" else 1
+        count = 3 if what == "many" or (what == "unique" and by_chance(0.2)) else 1
         return [self._draft(random.choice(TYPES), **options) for _ in range(count)]
 
     def _draft(self, kind: str, number: int | None = None, **options: Any) -> NewJob:
@@ -380,7 +382,7 @@ class Operator(Person):
 
     def _keys(self, ops: Ops) -> tuple[str, Callable[[], Any]]:
         if self._made and by_chance(0.5):
-            asked = random.choice(self._made)
+            asked = random.choice((*self._made, "unknown"))
             return asked, partial(ops.revoke_key, asked)
 
         def make() -> str:
@@ -401,15 +403,39 @@ class Operator(Person):
                 *(ops.schedules.list, ops.operations.list, self.store.status, self.store.check),
                 *(ops.history, partial(ops.audit, who=self.name, limit=1), self.store.releases),
                 *(partial(ops.schedules.show, TICK), partial(self.store.api_keys_used, self._made)),
-                partial(self.store.failures, limit=5),
+                *(partial(self.store.failures, limit=5), partial(ops.dead_groups, TYPES[:3])),
+                *(partial(self._turn_pages, ops), self._tell),
+                partial(self._look_back, ops),
             )
         )
         return "", lambda: [look()]
 
+    def _turn_pages(self, ops: Ops) -> None:
+        """Two pages of the jobs, and two of what one operator did."""
+        first = ops.find(Filter(), limit=1)
+        ops.find(Filter(), limit=1, cursor=first.next)
+        noted = ops.audit(who=self.name, limit=1)
+        ops.audit(who=self.name, limit=1, cursor=noted.next)
+
+    def _tell(self) -> None:
+        """Send an alert or its end, as a server does; now and then no one could be reached."""
+        held = {("WindlassDeadJobs", "{}"): 1.0} if self.world.checker.in_state.get("dead") else {}
+        for each in self.store.notice(held):
+            fires = (each.name, each.labels) in held
+            if self.store.may_tell(each.name, each.labels, fires=fires):
+                self.store.told(each.name, each.labels, fires=random.choice((fires, None)))
+
+    def _look_back(self, ops: Ops) -> None:
+        now = from_micros(self.world.clock.micros())
+        self.store.history_of_others(Step.HOUR, now - timedelta(days=1), now, types=TYPES[:2])
+        for batch in {job["batch"] for job in self.world.checker.rows.values() if job["batch"]}:
+            ops.batch(batch)
+
     def _look_at_job(self, ops: Ops) -> tuple[str, Callable[[], Any]]:
         asked = random.choice(self.world.checker.known or ["none"])
         where = random.choice(_SEARCHES)
-        return asked, lambda: [ops.explain(asked), ops.ties(ops.show(asked)), ops.find(where, limit=5)]
+        looks = (ops.explain, self.store.progress, lambda job: ops.ties(ops.show(job)))
+        return asked, lambda: [*(look(asked) for look in looks), ops.find(where, limit=5)]
 
     # --- the end ---
 
@@ -454,4 +480,4 @@ class Timekeeper(Process):
         if what == "scheduler":
             self._scheduler.tick()
         else:
-            self.fault = (random.choice(list(When)), False)
+            self.fault = Fault.by_chance()

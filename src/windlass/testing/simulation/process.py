@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windlass import connect
 from windlass.errors import StoreError, StoreUnavailable
@@ -33,6 +33,20 @@ class When(StrEnum):
     AFTER = "after"
 
 
+class Fault(NamedTuple):
+    """What strikes the next write of a process, or its next one of a verb such as `hot.settle`."""
+
+    when: When
+    # Otherwise its answer is lost.
+    kills: bool = False
+    verb: str = ""
+
+    @classmethod
+    def by_chance(cls, verbs: Sequence[str] = ("",), *, kills: bool = False) -> Fault:
+        """At some point of one of these verbs."""
+        return cls(random.choice(list(When)), kills, random.choice(verbs))
+
+
 class Process:
     """One process of the world."""
 
@@ -47,8 +61,10 @@ class Process:
         self.frozen = False
         # Cut off from the store.
         self.away = False
-        # What strikes its next write, and whether that kills it; otherwise the answer is lost.
-        self.fault: tuple[When, bool] | None = None
+        self.fault: Fault | None = None
+        # At which step it last heard the answer to a verb; and the steps whose answer it never heard.
+        self.heard: dict[str, int] = {}
+        self.unheard: set[tuple[str, int]] = set()
         self.queue = Queue(world.url, clock=world.clock)
         application.register(self)
         # Its second release comes with a newer schema, in worlds that have one.
@@ -122,11 +138,13 @@ class Process:
     ) -> Any:
         self._reach()
         self.world.verbs += 1
-        fault, self.fault = self.fault, None
-        if fault is None:
+        fault = self.fault
+        if fault is None or fault.verb not in ("", _name(verb)):
             with self._noted(verb):
-                return real(verb, *args, **options)
-        when, kills = fault
+                answer = real(verb, *args, **options)
+            self.heard[_name(verb)] = self.world.steps
+            return answer
+        self.fault, when, kills = None, fault.when, fault.kills
         # One statement by itself has no inside: it runs as a transaction.
         options.pop("alone", None)
         self.world.note(f"{'killed' if kills else 'answer lost'} {when} {_name(verb)}")
@@ -135,6 +153,7 @@ class Process:
                 real(partial(self._break_off, verb, kills), *args, **options)
             elif when is When.AFTER:
                 real(verb, *args, **options)
+                self.unheard.add((_name(verb), self.world.steps))
         raise self._lost(kills)
 
     @contextlib.contextmanager

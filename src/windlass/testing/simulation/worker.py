@@ -14,7 +14,7 @@ from windlass.ops.bulk import Carrier
 from windlass.outcome import Result, hung
 from windlass.testing.simulation.application import SLOW_SECONDS
 from windlass.testing.simulation.determinism import by_chance
-from windlass.testing.simulation.process import Killed, Process, When
+from windlass.testing.simulation.process import Fault, Killed, Process
 from windlass.worker.parts import Parts
 from windlass.worker.run import Run
 from windlass.worker.worker import Shutdown
@@ -27,6 +27,8 @@ _SLOTS = 4
 # Producers look at the catalogue that often; and a release is forgotten that was not seen for longer.
 _HEARD_SECONDS = 6.0
 _FRESH_SECONDS = 500.0
+# Which of its writes a fault strikes: any, or what is about its jobs.
+_STRUCK = ("", "", "hot.claim_once", "hot.settle")
 # Loops that only report or look after the house come seldom.
 _SELDOM = frozenset({"ledger", "ticks", "settings", "pruner", "verifier"})
 
@@ -159,7 +161,7 @@ class Worker(Process):
         elif what in ("cut off", "heal"):
             self.away = what == "cut off"
         elif what in ("lost answer", "kill in write"):
-            self.fault = (random.choice(list(When)), what == "kill in write")
+            self.fault = Fault.by_chance(_STRUCK, kills=what == "kill in write")
         else:
             {
                 "start": self._start,
