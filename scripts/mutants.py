@@ -282,6 +282,8 @@ def main() -> int:
     parser.add_argument("--only", help="only those whose name has this in it")
     parser.add_argument("--again", action="store_true", help="forget what was found before")
     options = parser.parse_args()
+    if not any((options.only or "") in mutant.name for mutant in MUTANTS):
+        parser.error(f"--only must be part of a name, got {options.only!r}")
     if options.again:
         RESULTS.unlink(missing_ok=True)
     # Those that we had ourselves come first.
@@ -326,7 +328,7 @@ def play(mutant: Mutant, seconds: float) -> dict[str, object]:
     # Until it was found, without the time for a short story.
     after = re.search(r"seed \d+ after (\d+) s", done.stdout)
     took = float(after[1]) if after else seconds
-    found = re.fullmatch(r"seed (\d+): (\w+): (.*); (\d+) steps", last)
+    found = re.fullmatch(r"seed (\d+): ([a-z ]+): (.*); (\d+) steps", last)
     if found is None:
         said = last or done.stderr.strip()[-500:]
         return {"found": False, "real": mutant.real, "seconds": took, "said": said}

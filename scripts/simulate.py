@@ -33,6 +33,7 @@ VERBS = (
     *("oncall", "operations", "rows", "running", "samples", "schedules", "upkeep", "sqlite/hot"),
 )
 LEAST = 90.0
+STEPS = 1000
 
 
 def main() -> int:
@@ -42,12 +43,20 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="play only this one")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument(
-        "--seconds", type=float, default=60.0, help="how long to play, in seconds of one core"
+        "--seconds",
+        type=float,
+        default=60.0,
+        help="how long to play, in seconds of one core (PostgreSQL: in seconds)",
     )
-    parser.add_argument("--steps", type=int, default=1000, help="steps of one seed, before the calm")
+    parser.add_argument("--steps", type=int, default=STEPS, help="steps of one seed, before the calm")
     parser.add_argument("--faults", help="which faults may strike, such as kill,freeze; all if left out")
     parser.add_argument("--coverage", action="store_true", help="show which branches of the verbs were taken")
     options = parser.parse_args()
+    for name in ("seconds", "steps"):
+        if not getattr(options, name) > 0:
+            parser.error(f"--{name} must be above 0, got {getattr(options, name)}")
+    if options.store == "postgres" and (options.faults or options.coverage or options.steps != STEPS):
+        parser.error("--faults, --coverage and --steps are of --store sqlite")
     if options.store == "postgres":
         return interleave(options.seed, options.first, options.seconds)
     measured = _measure() if options.coverage else None
