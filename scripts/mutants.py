@@ -220,6 +220,20 @@ def _statement(name: str, file: str, statement: str, right: str, wrong: str = ""
 
 
 MUTANTS += (
+    Mutant(
+        "a handler that raised is taken for one that returned",
+        "outcome.py",
+        "            return _raised(job, _told(job, result, policy), policy, now, chance)",
+        "            return Done()",
+        promises=frozenset({"completions"}),
+    ),
+    Mutant(
+        "a key with another payload is answered as if it were the same",
+        "store/keys.py",
+        "    if holder.digest != new.digest() and not new.take_existing:",
+        "    if False:",
+        promises=frozenset({"keys"}),
+    ),
     _statement("a batch closed without its lock", "chains.sql", "lock_batch", " for update"),
     _statement("an action that does not lock its job", "jobs.sql", "lock_job", " for update"),
     _statement("a limit counted without its lock", "limits.sql", "lock_limit", " for update skip locked"),

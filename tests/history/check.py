@@ -156,11 +156,14 @@ class Faults:
         return any(each.verb in _LINGERING and each.start <= run.start for each in self._of(run))
 
     def away(self, since: float, until: float) -> float:
-        """For how many seconds between two moments nothing could be recorded."""
-        return sum(
-            max(0.0, min(until, (each.end or until) + self._rules.reconnected) - max(since, each.start))
-            for each in self.outages
-        )
+        """For how many seconds between two moments nothing could be recorded: no second counts twice."""
+        seconds, counted = 0.0, since
+        for each in sorted(self.outages, key=lambda each: each.start):
+            begins = max(counted, each.start)
+            ends = min(until, (each.end or until) + self._rules.reconnected)
+            if ends > begins:
+                seconds, counted = seconds + ends - begins, ends
+        return seconds
 
     def _of(self, run: Call) -> Iterator[Call]:
         for each in (*self._by_process.get(run.process, ()), *self._by_process.get("*", ())):

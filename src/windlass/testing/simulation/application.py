@@ -67,7 +67,9 @@ def register(process: Process) -> None:
 
     def handle(ctx: Context, number: int) -> object:
         world.note_start(process, ctx)
-        return _act(ctx, process, number)
+        result = _act(ctx, process, number)
+        world.note_return(ctx)
+        return result
 
     def handle_more(ctx: Context, number: int, extra: int = 0) -> object:
         return handle(ctx, number + extra)
@@ -165,6 +167,7 @@ def _transact(ctx: Context, process: Process) -> None:
     with ctx.transaction() as connection:
         connection.execute("insert into effects values (?)", (ctx.id,))
         ctx.set_result(1)
+        process.world.note_return(ctx)
         if killed and early:
             process.end()
     if killed:

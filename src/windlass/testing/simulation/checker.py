@@ -94,7 +94,8 @@ class Checker:
         self.in_state: dict[str, list[str]] = {}
         self.live = 0
         self._accepted: dict[str, int] = {}
-        self._keys: dict[tuple[str, str], str] = {}
+        # The job that a key was first answered with, and the payload that was asked for.
+        self._keys: dict[tuple[str, str], tuple[str, bytes]] = {}
         # What was asked of a target, by the request that asked for it, and what was answered.
         self._asked: dict[tuple[str, str], set[str]] = {}
         self._answered: dict[tuple[str, str], set[str]] = {}
@@ -257,8 +258,9 @@ class Checker:
         self._accepted |= dict.fromkeys(call.answer, call.step)
         for draft, job in zip(call.asked, call.answer, strict=False):
             key = (draft.tenant, draft.key)
-            if draft.key is not None and self._keys.setdefault(key, job) != job:
-                self.fail("keys", f"{key} was answered with {self._keys[key]} and {job}")
+            asked = (job, bytes(draft.payload))
+            if draft.key is not None and self._keys.setdefault(key, asked) != asked:
+                self.fail("keys", f"{key} was answered with {self._keys[key]} and {asked}")
             if draft.key is not None and self.jobs[job]["tenant"] != draft.tenant:
                 self.fail("keys", f"{key} was answered with job {job} of tenant {self.jobs[job]['tenant']!r}")
             if draft.depends_on and job == draft.id and job not in self._freed:
@@ -314,8 +316,18 @@ class Checker:
                 self._check_replaced(new)
             elif new["state"] == "dead" != old["state"]:
                 self._died[job_id] = self._world.clock.monotonic()
+            if (
+                new is not None
+                and new["state"] == "completed" != old["state"]
+                and not self._has_returned(new)
+            ):
+                self.fail("completions", f"job {job_id} is completed, and its handler never returned")
             if new is not None and new["state"] == "dead" and new["reason"] == "invalid_payload":
                 self.fail("releases", f"job {job_id} is dead for a payload that another release can read")
+
+    def _check_completed(self, job: Job) -> None:
+        if (job["id"], job["claims"]) not in self._world.returned:
+            self.fail("completions", f"job {job['id']} is completed, and its handler never returned")
 
     def _check_replaced(self, job: Job) -> None:
         """New work under a unique name starts with all its attempts; no other pending job gets any back."""
@@ -336,7 +348,7 @@ class Checker:
         if old["state"] == "dead" and step.what == "pruner":
             self._check_steady(job_id)
         self._accepted.pop(job_id, None)
-        self._keys = {key: job for key, job in self._keys.items() if job != job_id}
+        self._keys = {key: job for key, job in self._keys.items() if job[0] != job_id}
 
     def _check_steady(self, job_id: str) -> None:
         """A clock that is wrong for less than an hour costs no dead letter."""

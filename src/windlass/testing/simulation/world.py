@@ -78,6 +78,8 @@ class World:
         # The names of the statements that were run since they were last noted; None: they are not kept.
         self.statements: list[str] | None = None
         self.started: list[Started] = []
+        # Leases under which a handler returned, or completed its job in its own transaction.
+        self.returned: set[tuple[str, int]] = set()
         # Side effects that handlers made under `ctx.once`, by job.
         self.effects: Counter[str] = Counter()
         self.migrations = _newer_release(folder) if "migration" in faults else None
@@ -293,6 +295,10 @@ class World:
         """A handler was called."""
         self.started.append(Started(self.steps, ctx.id, ctx.attempt, ctx.fence))
         self.note(f"{process.name} runs {ctx.type} {ctx.id[-6:]}, attempt {ctx.attempt}")
+
+    def note_return(self, ctx: Context) -> None:
+        """A handler returned, or is about to complete its job itself."""
+        self.returned.add((ctx.id, ctx.fence))
 
     def note_effect(self, job: str) -> None:
         """A side effect that shall happen once."""
