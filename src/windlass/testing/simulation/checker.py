@@ -316,12 +316,8 @@ class Checker:
                 self._check_replaced(new)
             elif new["state"] == "dead" != old["state"]:
                 self._died[job_id] = self._world.clock.monotonic()
-            if (
-                new is not None
-                and new["state"] == "completed" != old["state"]
-                and not self._has_returned(new)
-            ):
-                self.fail("completions", f"job {job_id} is completed, and its handler never returned")
+            if new is not None and new["state"] == "completed" != old["state"]:
+                self._check_completed(new)
             if new is not None and new["state"] == "dead" and new["reason"] == "invalid_payload":
                 self.fail("releases", f"job {job_id} is dead for a payload that another release can read")
 
