@@ -82,7 +82,7 @@ def _run(options: argparse.Namespace) -> int:
     spare = quick.SECONDS if is_whole else 0.0
     begun = time.monotonic()
     if not options.estimate:
-        _install(who)
+        who = _install(who)
     deadline = math.inf if options.scale else begun + options.minutes * 60 - spare
     scale = options.scale or cases.scale_for(which, who, options.rounds, deadline - time.monotonic())
     about = time.monotonic() - begun + cases.estimate(which, who, options.rounds, scale) + spare
@@ -113,14 +113,25 @@ def _run(options: argparse.Namespace) -> int:
     return _failures(results)
 
 
-def _install(who: list[Contender]) -> None:
-    """Make the environments first, so that their making is not taken for the time of a case."""
+def _install(who: list[Contender]) -> list[Contender]:
+    """Make the environments first, so that their making is not taken for the time of a case.
+
+    Peers whose language is not here are left out, with a line that says so.
+    """
+    left_out: dict[str, list[str]] = {}
     for each in who:
-        # Whatever is missing is reported with each case of this contender.
-        with contextlib.suppress(NotInstalled, Cannot):
+        try:
             environments.python_for(
                 each.pins, each.python, tell=lambda line: print(f"bench: {line}", flush=True)
             )
+        except Cannot as reason:
+            left_out.setdefault(str(reason), []).append(each.name)
+        except NotInstalled:
+            # Reported with each case of this contender.
+            pass
+    for why, names in left_out.items():
+        print(f"bench: left out: {', '.join(names)}: {why}", flush=True)
+    return [each for each in who if not any(each.name in names for names in left_out.values())]
 
 
 def _pairs(options: argparse.Namespace) -> int:

@@ -76,6 +76,20 @@ ALL = (
     ),
     Contender("saq", "SAQ, PostgreSQL", "postgres", "saq", "saq", pace=400),
     Contender("flexiq-postgres", "FlexiQ, PostgreSQL", "postgres", "flexiq", "flexiq", pace=450),
+    Contender(
+        "graphile-worker", "graphile-worker", "postgres", "graphile_worker", "graphile-worker", pace=1_000
+    ),
+    Contender(
+        "graphile-worker-tuned",
+        "graphile-worker, tuned",
+        "postgres",
+        "graphile_worker_tuned",
+        "graphile-worker",
+        pace=20_000,
+        only=("drain_one", "drain_two", "wait", "cpu", "dispatch"),
+    ),
+    # More than it drains: its first batch of 2,000 is claimed before a drain begins.
+    Contender("pg-boss", "pg-boss", "postgres", "pg_boss", "pg-boss", pace=10_000),
     Contender("raw-sqlite", "SQLite itself", "sqlite", "raw", "windlass", pace=10_000),
     Contender(
         "windlass-sqlite",
@@ -92,6 +106,7 @@ ALL = (
     Contender("dramatiq", "Dramatiq, Redis", "redis", "dramatiq", "dramatiq", pace=1_900),
     Contender("taskiq", "taskiq, Redis", "redis", "taskiq", "taskiq", pace=1_800),
     Contender("rq", "RQ, Redis", "redis", "rq", "rq", pace=45, at_once=1),
+    Contender("bullmq", "BullMQ, Redis", "redis", "bullmq", "bullmq", pace=5_000),
 )
 BY_NAME = {each.name: each for each in ALL}
 

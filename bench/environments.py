@@ -1,4 +1,7 @@
-"""Where does each peer live? In a virtual environment of its own, made when it is first needed and kept."""
+"""Where does each peer live? In a virtual environment of its own, made when it is first needed and kept.
+
+That of a Node peer has its packages in `node_modules`, and a Python without packages for its driver.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from bench.drive.contract import Cannot
 ROOT = Path(__file__).resolve().parent.parent
 PINS = ROOT / "bench" / "peers"
 KEPT = ROOT / ".bench"
+_NODE = 20
 # Contenders that are measured at the same time may share an environment.
 _making = threading.Lock()
 
@@ -34,14 +38,14 @@ def python_for(
     """The Python of a peer's environment, with exactly what its pins say. Ours has the code of `source`."""
     with _making:
         base = sys.executable if oldest is None or sys.version_info >= oldest else _newer(oldest)
-        wanted = (PINS / f"{pins}.txt").read_text()
-        made_of = wanted + sys.version + base + ("" if source == ROOT else str(source))
+        pinned = _pinned(pins)
+        made_of = pinned.read_text() + sys.version + base + ("" if source == ROOT else str(source))
         stamp = hashlib.sha256(made_of.encode()).hexdigest()[:12]
         folder = KEPT / "environments" / f"{pins}-{stamp}"
         python = folder / "bin" / "python"
         if not (folder / "complete").exists():
             tell(f"installing {pins}")
-            _make(base, folder, PINS / f"{pins}.txt", source)
+            _make(base, folder, pinned, source)
             (folder / "complete").touch()
     return python
 
@@ -67,12 +71,28 @@ def _candidates(major: int, minor: int) -> Iterator[str]:
         yield from (str(each) for each in sorted(kept.glob(f"*/bin/{name}")))
 
 
+def _pinned(pins: str) -> Path:
+    """The file of a peer's pins: of npm's packages if it has one, for which Node must be here."""
+    of_npm = PINS / f"{pins}.json"
+    if not of_npm.exists():
+        return of_npm.with_suffix(".txt")
+    node, npm = shutil.which("node"), shutil.which("npm")
+    words = [node or "false", "--version"]
+    version = subprocess.run(words, capture_output=True, text=True, check=False).stdout.lstrip("v")
+    if npm is None or int(version.partition(".")[0] or 0) < _NODE:
+        raise Cannot(f"needs Node {_NODE} or newer with npm, which is not here")
+    return of_npm
+
+
 def _make(base: str, folder: Path, pins: Path, source: Path) -> None:
     python = folder / "bin" / "python"
-    words = [base, "-m", "venv", "--clear", str(folder)]
-    made = subprocess.run(words, capture_output=True, text=True, check=False)
-    if made.returncode:
-        raise NotInstalled(made.stderr.strip()[-400:] or made.stdout.strip()[-400:])
+    in_node = pins.suffix == ".json"
+    _run(base, "-m", "venv", "--clear", *(["--without-pip"] if in_node else []), str(folder))
+    if in_node:
+        shutil.copy(pins, folder / "package.json")
+        options = ["--ignore-scripts", "--no-package-lock", "--omit=optional", "--no-audit", "--no-fund"]
+        _run("npm", "install", "--prefix", str(folder), *options)
+        return
     _pip(python, "-r", str(pins))
     if pins.stem == "windlass":
         # The build tool is one of the pins, so that this step fetches nothing.
@@ -80,16 +100,12 @@ def _make(base: str, folder: Path, pins: Path, source: Path) -> None:
 
 
 def _pip(python: Path, *what: str) -> None:
-    words = [
-        str(python),
-        "-m",
-        "pip",
-        "install",
-        "--disable-pip-version-check",
-        "--no-input",
-        "--no-deps",
-        "-q",
-    ]
-    told = subprocess.run([*words, *what], capture_output=True, text=True, check=False)
-    if told.returncode:
-        raise NotInstalled(told.stderr.strip()[-400:] or f"pip ended with {told.returncode}")
+    options = ["--disable-pip-version-check", "--no-input", "--no-deps", "-q"]
+    _run(str(python), "-m", "pip", "install", *options, *what)
+
+
+def _run(*words: str) -> None:
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        why = done.stderr.strip() or done.stdout.strip() or f"{words[0]} ended with {done.returncode}"
+        raise NotInstalled(why[-400:])

@@ -92,7 +92,20 @@ def _section(results: Results, case: Case) -> list[str]:
         cells = [_cell(results, case, name, metric) for metric in case.metrics]
         spread = f"{first.spread:.0%}" if first and first.rounds > 1 else ""
         lines.append(f"| {_title(results, name)} | {' | '.join(cells)} | {spread} |")
-    return [*lines, "", *missing, *([""] if missing else [])]
+    notes = missing + _left_out(results, case)
+    return [*lines, "", *notes, *([""] if notes else [])]
+
+
+def _left_out(results: Results, case: Case) -> list[str]:
+    """What is beside the rates of peers that do less for a job than we do."""
+    if case.verb != "drain" or case.crowd:
+        return []
+    known = [name for name in _order(results, case) if name in results.entrants]
+    return [
+        f"- {_title(results, name)} leaves out: {words}."
+        for name in known
+        if (words := results.entrants[name].leaves_out)
+    ]
 
 
 def _entrants(results: Results) -> list[str]:

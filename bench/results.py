@@ -31,6 +31,7 @@ class Entrant(msgspec.Struct, frozen=True, kw_only=True):
     store: str
     version: str
     settings: str
+    leaves_out: str = ""
 
 
 class Results(msgspec.Struct, kw_only=True):

@@ -108,6 +108,7 @@ class Runner:
                     store=contender.store,
                     version=about["version"],
                     settings=about["settings"],
+                    leaves_out=about["leaves_out"],
                 )
                 yield client, place
         finally:
@@ -144,7 +145,7 @@ def _line(case: Case, run: Run) -> str:
         )
     else:
         told = f"cannot: {run.cannot}" if run.cannot else f"FAILED: {run.failed}"
-    return f"round {run.round}  {case.name:<16}{run.contender:<19}{told}"
+    return f"round {run.round}  {case.name:<16}{run.contender:<23}{told}"
 
 
 def _short(value: float | None) -> str:

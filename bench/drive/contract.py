@@ -24,13 +24,27 @@ class Driver:
     package: ClassVar[str]
     # What stands beside the peer's defaults, in words for the report.
     settings: ClassVar[str] = "defaults"
+    # What we do for a job and the peer does not, for the report; empty where it was not looked up.
+    leaves_out: ClassVar[str] = ""
 
     def setup(self) -> None:
         """Make whatever the peer needs in an empty store."""
 
-    def enqueue(self, name: str, body: str) -> None:
-        """Enqueue one job; the store has it when this returns."""
+    def enqueue(self, name: str, body: str) -> float | None:
+        """Enqueue one job; the store has it when this returns.
+
+        Where another process does it, this returns when the call began there.
+        """
         raise NotImplementedError
+
+    def produce(
+        self,
+        body: str,  # noqa: ARG002 - for those who override it
+        seconds: float,  # noqa: ARG002
+        producers: int,  # noqa: ARG002
+    ) -> tuple[list[list[float]], float] | None:
+        """Seconds that each enqueue took, by producer, and all of it: only where another process produces."""
+        return None
 
     def bulk(self, bodies: list[str]) -> None:  # noqa: ARG002 - for those who override it
         """Enqueue no-ops by the peer's own bulk call."""

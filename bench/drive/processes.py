@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -51,8 +50,9 @@ class Workers:
         self._log = (folder / "workers.log").open("wb")
         self.heard: list[Heard] = []
         self._news = threading.Condition()
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.bind(str(folder / tasks.MARKS))
+        # A pipe with a name, which every language can write to; a line is written whole.
+        os.mkfifo(folder / tasks.MARKS)
+        self._marks = os.open(folder / tasks.MARKS, os.O_RDWR)
         threading.Thread(target=self._listen, daemon=True).start()
 
     def __enter__(self) -> Self:
@@ -142,10 +142,12 @@ class Workers:
         return " / ".join(line.strip() for line in lines[-2:])[-300:] or "(nothing printed)"
 
     def _listen(self) -> None:
+        rest = b""
         while True:
-            what, body, at, pid = self._socket.recv(1024).decode().split()
+            *lines, rest = (rest + os.read(self._marks, 65536)).split(b"\n")
             with self._news:
-                self.heard.append(Heard(what, body, int(at) / 1e9, int(pid)))
+                for what, body, at, pid in (line.decode().split() for line in lines):
+                    self.heard.append(Heard(what, body, int(at) / 1e9, int(pid)))
                 self._news.notify_all()
 
 

@@ -33,6 +33,9 @@ def enqueue_one(driver: Driver, say: Say, *, seconds: float) -> Figures:
 def enqueue_producers(driver: Driver, _: Say, *, seconds: float, producers: int = 10) -> Figures:
     """Producers in one process: coroutines where the peer has them, threads elsewhere."""
     driver.enqueue("noop", BODY)
+    elsewhere = driver.produce(BODY, seconds, producers)
+    if elsewhere is not None:
+        return _produced(*elsewhere)
     if isinstance(driver, AsyncDriver):
         return driver.run(_produce_as_coroutines(driver, seconds, producers))  # type: ignore[no-any-return]
     return _produce_as_threads(driver, seconds, producers)
@@ -103,8 +106,8 @@ def dispatch(driver: Driver, say: Say, *, count: int) -> Figures:
         delays = []
         for number in range(count):
             time.sleep(random.uniform(0.02, 0.06))  # beside any rhythm of a poll
-            begun = time.monotonic()
-            driver.enqueue("mark", str(number))
+            called = time.monotonic()
+            begun = driver.enqueue("mark", str(number)) or called
             workers.await_heard("mark", number + 2, within=30)
             delays.append((workers.heard[-1].at - begun) * 1000)
         cpu = (workers.usage().cpu_seconds - used) / count
@@ -258,7 +261,6 @@ def _verdict(heard: list[Heard], cut_off: set[str], jobs: int, killed: float) ->
 
 @contextmanager
 def _workers(driver: Driver) -> Iterator[Workers]:
-    # Short: the path of a socket has no more than 107 bytes.
     with (
         tempfile.TemporaryDirectory(prefix="wl-b-", dir="/tmp") as name,
         Workers(driver, Path(name)) as workers,

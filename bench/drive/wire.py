@@ -26,7 +26,11 @@ def serve(driver: Driver) -> None:
         try:
             if verb == "setup":
                 driver.setup()
-                answer: dict[str, Any] = {"version": driver.version(), "settings": driver.settings}
+                answer: dict[str, Any] = {
+                    "version": driver.version(),
+                    "settings": driver.settings,
+                    "leaves_out": driver.leaves_out,
+                }
             else:
                 answer = VERBS[verb](driver, lambda at: say(at=at), **request)
         except Cannot as reason:

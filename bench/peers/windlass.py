@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import sys
 from contextlib import closing
+from functools import cache
 from typing import Any
 
 from bench.drive import contract, tasks
@@ -27,15 +28,12 @@ _WEEK = 7 * 86_400
 _CHUNK = 10_000
 
 
-@queue.job(name="other")
-async def other(body: str) -> None:
-    """A type that no worker here serves."""
-
-
 class Windlass(contract.Driver):
     """Handlers are coroutines; everything is at its defaults."""
 
-    settings = "defaults: `async def` handlers, 100 slots, an answer after a durable commit"
+    settings = (
+        "defaults of `windlass worker start`; `async def` handlers, 100 slots, answers after a durable commit"
+    )
 
     def setup(self) -> None:
         """The first use makes the tables."""
@@ -56,16 +54,7 @@ class Windlass(contract.Driver):
 
     def worker(self, concurrency: int | None) -> list[str]:
         """The command of one worker process."""
-        words = [
-            sys.executable,
-            "-m",
-            "windlass",
-            "worker",
-            "start",
-            "bench.peers.windlass:queue",
-            "--no-shell",
-        ]
-        words += ["--types", ",".join(tasks.NAMES)]
+        words = [sys.executable, "-m", "windlass", "worker", "start", "bench.peers.windlass:queue"]
         return words if concurrency is None else [*words, "--concurrency", str(concurrency)]
 
     def unfinished(self) -> bool:
@@ -78,7 +67,7 @@ class Windlass(contract.Driver):
         if kind == "archived":
             _copy_archived(count)
             return
-        job = other.options(delay=_WEEK) if kind == "scheduled" else other
+        job = _other().options(delay=_WEEK) if kind == "scheduled" else _other()
         for start in range(0, count, _CHUNK):
             queue.enqueue_many(job.draft("x") for _ in range(min(_CHUNK, count - start)))
 
@@ -93,6 +82,17 @@ class Windlass(contract.Driver):
 
 
 driver = Windlass
+
+
+@cache
+def _other() -> Any:
+    """A type that no worker serves: only this process knows it."""
+
+    @queue.job(name="other")
+    async def other(body: str) -> None:
+        """Never run."""
+
+    return other
 
 
 def _connected() -> Any:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from msgspec.structs import replace
 
 from bench import cases, contenders, load, quick, report, summary
-from bench.__main__ import _failures
+from bench.__main__ import _failures, _install
 from bench.aims import aims
 from bench.places import Places, statements_in
 from bench.plot import Bar, bars
@@ -121,6 +124,24 @@ def test_the_report_has_a_plot_for_each_case_and_names_who_cannot(tmp_path: Path
         ET.fromstring((tmp_path / "plots" / name).read_text())  # noqa: S314 - our own
 
 
+def test_what_a_peer_leaves_out_is_under_its_rates_only(tmp_path: Path) -> None:
+    results = some(*rates("drain_one", "bullmq", 20), *rates("bulk", "bullmq", 10))
+    results.entrants["bullmq"] = replace(results.entrants["bullmq"], leaves_out="history")
+    report.write(results, tmp_path)
+    drain, _, rest = (tmp_path / "report.md").read_text().partition("## Drain")[2].partition("\n## ")
+    assert "- bullmq leaves out: history." in drain
+    assert "leaves out" not in rest
+
+
+def test_without_node_its_peers_are_left_out_by_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    assert _install(contenders.chosen("graphile-worker,pg-boss,bullmq")) == []
+    why = "needs Node 20 or newer with npm, which is not here"
+    assert capsys.readouterr().out == f"bench: left out: graphile-worker, pg-boss, bullmq: {why}\n"
+
+
 def test_bars_grow_with_their_values() -> None:
     drawing = ET.fromstring(  # noqa: S314 - our own
         bars(
@@ -151,6 +172,14 @@ def test_an_unknown_name_is_refused_with_those_that_there_are(choose: object) ->
 def test_every_contender_has_its_pins_and_every_pin_is_exact() -> None:
     pins = Path(contenders.__file__).parent / "peers"
     for contender in contenders.ALL:
+        of_npm = pins / f"{contender.pins}.json"
+        if of_npm.exists():
+            versions = json.loads(of_npm.read_text())["dependencies"]
+            assert contender.pins in versions
+            assert all(re.fullmatch(r"\d+\.\d+\.\d+[\w.-]*", each) for each in versions.values()), (
+                contender.pins
+            )
+            continue
         lines = (pins / f"{contender.pins}.txt").read_text().split()
         assert lines
         assert all("==" in line for line in lines), contender.pins
