@@ -87,7 +87,7 @@ def run(
     return Story(seed, tuple(done), tuple(world.lines), world.verbs, dump, broken, world.calm)
 
 
-def shrink(story: Story, *, faults: frozenset[str] = FAULTS, seconds: float = 120.0) -> Story:
+def shrink(story: Story, *, faults: frozenset[str] = FAULTS, seconds: float = 30.0) -> Story:
     """The shortest story that still breaks the same promise, by leaving out more and more of its steps.
 
     It stops after `seconds` of one core with the shortest that it has found.
