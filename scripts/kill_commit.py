@@ -131,7 +131,7 @@ def run(url: str, folder: Path, options: argparse.Namespace) -> bool:
 def main() -> int:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--rounds", type=result.count, default=200)
     parser.add_argument("--database", help="a fresh one; a file of its own by default")
     parser.add_argument("--process", action="store_true", help="in a child; kill it, or its worker")
     parser.add_argument("--postgres", action="store_true", help="on a PostgreSQL server of its own")
@@ -141,6 +141,8 @@ def main() -> int:
     if options.worker:
         work(options.database, process=options.process)
         return 0
+    if options.database and options.postgres:
+        parser.error("--database and --postgres exclude each other")
     with ExitStack() as closing_:
         folder = Path(closing_.enter_context(tempfile.TemporaryDirectory()))
         url = options.database or f"sqlite:///{folder}/jobs.db"

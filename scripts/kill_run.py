@@ -46,18 +46,21 @@ NO_STORE = 3
 def main() -> int:
     """Run and report; 1 if a promise did not hold."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--workers", type=int, default=4, help="worker processes (default 4)")
-    parser.add_argument("--slots", type=int, default=10, help="jobs at once in each (default 10)")
-    parser.add_argument("--producers", type=int, default=4, help="producer processes (default 4)")
-    parser.add_argument("--jobs", type=int, default=5000, help="jobs in all (default 5000)")
+    parser.add_argument("--workers", type=result.count, default=4, help="worker processes (default 4)")
+    parser.add_argument("--slots", type=result.count, default=10, help="jobs at once in each (default 10)")
+    parser.add_argument("--producers", type=result.count, default=4, help="producer processes (default 4)")
+    parser.add_argument("--jobs", type=result.count, default=5000, help="jobs in all (default 5000)")
     parser.add_argument(
-        "--seconds", type=int, default=20, help="how long to kill, once a second (default 20)"
+        "--seconds", type=result.count, default=20, help="how long to kill, once a second (default 20)"
     )
     parser.add_argument(
-        "--wait", type=int, default=180, help="seconds for all jobs to end after that (default 180)"
+        "--wait", type=result.count, default=180, help="seconds for all jobs to end after that (default 180)"
     )
     parser.add_argument(
-        "--slack", type=float, default=1.0, help="how many times longer things may take here (default 1)"
+        "--slack",
+        type=result.positive,
+        default=1.0,
+        help="how many times longer things may take here (default 1)",
     )
     parser.add_argument("--postgres", action="store_true", help="on PostgreSQL, which fails meanwhile")
     parser.add_argument("--seed", type=int, default=None, help="the same seed gives the same jobs")

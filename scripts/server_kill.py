@@ -34,8 +34,12 @@ LEAST_ANSWERED = 0.9995
 def main() -> int:
     """Run on each store; 1 if a promise did not hold."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--posts", type=int, default=2_000, help="with kills, on each store (default 2000)")
-    parser.add_argument("--outage", type=float, default=15.0, help="seconds without PostgreSQL (default 15)")
+    parser.add_argument(
+        "--posts", type=result.count, default=2_000, help="with kills, on each store (default 2000)"
+    )
+    parser.add_argument(
+        "--outage", type=result.positive, default=15.0, help="seconds without PostgreSQL (default 15)"
+    )
     parser.add_argument("--store", choices=["sqlite", "postgres", "both"], default="both")
     result.add_option(parser)
     options = parser.parse_args()

@@ -23,7 +23,7 @@ sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
 
 from power_cuts.disk import FOLDER, KINDS  # noqa: E402 - found by the line above
 from power_cuts.record import LIVES, Setting, record  # noqa: E402 - likewise
-from tests.history.result import add_option, write_document  # noqa: E402 - likewise
+from tests.history.result import add_option, count, write_document  # noqa: E402 - likewise
 
 WHEEL = "pysqlite3>=0.6.1,<1"
 CHECKPOINTS = {"ours": "ours, under the write lock", "sqlite": "SQLite's own"}
@@ -44,10 +44,10 @@ class Result(NamedTuple):
 def main() -> int:
     """Record, cut, report; 1 if anything was lost or damaged."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--cuts", type=int, default=10_000, help="cuts in all (default 10000)")
+    parser.add_argument("--cuts", type=count, default=10_000, help="cuts in all (default 10000)")
     parser.add_argument("--seed", type=int, default=1, help="of the cuts; recordings differ from run to run")
-    parser.add_argument("--jobs", type=int, default=300, help="jobs in each recording (default 300)")
-    parser.add_argument("--lives", type=int, default=len(LIVES), help=f"the first of: {', '.join(LIVES)}")
+    parser.add_argument("--jobs", type=count, default=300, help="jobs in each recording (default 300)")
+    parser.add_argument("--lives", type=count, default=len(LIVES), help=f"the first of: {', '.join(LIVES)}")
     parser.add_argument("--own", action="store_true", help="only Python's own SQLite library")
     parser.add_argument("--checkpoints", choices=CHECKPOINTS, help="only this way")
     parser.add_argument("--synchronous", default="full", help="of all connections (default full)")
@@ -59,7 +59,10 @@ def main() -> int:
     options.keep.mkdir(parents=True, exist_ok=True)
     if options.replay:
         seed, _, number = options.replay.partition(":")
-        return replay(options.keep / seed, int(seed), int(number))
+        kept = options.keep / seed
+        if not (seed.isdecimal() and number.isdecimal() and any(kept.glob("*/setting.json"))):
+            parser.error(f"--replay must be SEED:CUT of a cut that was kept, got {options.replay!r}")
+        return replay(kept, int(seed), int(number))
     return run(options)
 
 

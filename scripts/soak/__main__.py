@@ -52,11 +52,13 @@ PLOTTED = 10.0
 def main() -> int:
     """Run one soak, and report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--hours", type=float, default=0.0, help="how long (default: an hour)")
+    parser.add_argument("--hours", type=result.positive, default=0.0, help="how long (default: an hour)")
     parser.add_argument(
-        "--seconds", type=float, default=0.0, help="how long, in seconds; 60 for a quick look"
+        "--seconds", type=result.positive, default=0.0, help="how long, in seconds; 60 for a quick look"
     )
-    parser.add_argument("--scale", type=float, default=1.0, help="times the usual rates (default 1)")
+    parser.add_argument(
+        "--scale", type=result.positive, default=1.0, help="times the usual rates (default 1)"
+    )
     parser.add_argument("--store", choices=["postgres", "sqlite"], default="postgres")
     parser.add_argument("--seed", type=int, default=None, help="of when things happen, and to which worker")
     parser.add_argument(
@@ -65,6 +67,8 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="keep the folder with store, history and logs")
     result.add_option(parser)
     options = parser.parse_args()
+    if options.hours and options.seconds:
+        parser.error("--hours and --seconds exclude each other")
     seconds = options.seconds or (options.hours or 1.0) * 3600
     seed = random.randrange(2**32) if options.seed is None else options.seed
     plan = Plan.of(options.store, seconds, options.scale, seed)

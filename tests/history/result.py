@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import sqlite3
@@ -139,6 +140,24 @@ class Result:
             seed=self.seed,
             versions=self.versions or versions(self.url),
         )
+
+
+def count(text: str) -> int:
+    """The value of an option that counts something."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number above 0, got {text!r}")
+    return int(text)
+
+
+def positive(text: str) -> float:
+    """The value of an option that measures something."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a number above 0, got {text!r}")
+    return value
 
 
 def add_option(parser: argparse.ArgumentParser) -> None:
