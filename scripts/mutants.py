@@ -95,6 +95,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "store/schedules.py",
         "        return []\n    if todo.missed is not None:",
         "        pass\n    if todo.missed is not None:",
+        "postgres",
     ),
     _sql(
         "attempts that are not counted", "running.sql", "put_back", "attempts - :given_back", "attempts - 1"
