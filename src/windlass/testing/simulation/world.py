@@ -178,7 +178,6 @@ class World:
         if what == "time":
             self._pass_time()
         elif what == "jump":
-            self.disturbed = self.clock.monotonic()
             self._jump(random.randint(-_MOST_WRONG, _MOST_WRONG))
             if by_chance(0.2):
                 self.clock.jump(_LONG_AGO)
@@ -248,6 +247,7 @@ class World:
             Openings.prepare = before
 
     def _jump(self, wrong: int) -> None:
+        self.disturbed = self.clock.monotonic()
         self.clock.jump(timedelta(seconds=wrong - self._wrong))
         self._wrong = wrong
 
