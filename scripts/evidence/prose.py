@@ -93,8 +93,8 @@ Growth is judged by the medians of both halves. The application opens a connecti
 of which there are 40 at most: a run of a few minutes ends before all are open, and shows that as growth.
 
 The load takes most of two cores, which the clients, the servers, the workers and the database share. In the
-hour on PostgreSQL, another program computed on the same machine from minute 15 to minute 34. There was no
-room for it: calls waited for seconds until it ended, as the plot shows, and nothing was lost.
+hour on PostgreSQL, we ran the simulator on the same machine from minute 15 to minute 34. There was no room
+for it: calls waited for seconds until it ended, as the plot shows, and nothing was lost.
 """
 
 SHARED = """\

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.history import check as checker
+from tests.history import result
 from tests.history.check import Rules, Verdict, check
 from tests.history.end import End
 from tests.history.record import Call, Outcome, Reader, Recorder, Verb, from_environment, shell_command
@@ -578,3 +580,17 @@ def test_without_a_file_nothing_is_recorded(monkeypatch: pytest.MonkeyPatch) -> 
         thread.start()
         thread.join()
     recorder.close()
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1.5", "nan", "many", ""])
+def test_an_option_that_counts_takes_whole_numbers_above_zero(text: str) -> None:
+    assert result.count("1") == 1
+    with pytest.raises(argparse.ArgumentTypeError, match="whole number above 0"):
+        result.count(text)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "long", ""])
+def test_an_option_that_measures_takes_finite_numbers_above_zero(text: str) -> None:
+    assert result.positive("1") == 1
+    with pytest.raises(argparse.ArgumentTypeError, match="number above 0"):
+        result.positive(text)

@@ -55,7 +55,7 @@ class Person(Process):
     def do(self, what: str) -> None:
         """Ask for something, or lose the next answer."""
         if what == "lost answer":
-            self.fault = Fault.by_chance()
+            self.fault = Fault.drawn()
         else:
             self.ask(what)
 
@@ -480,4 +480,4 @@ class Timekeeper(Process):
         if what == "scheduler":
             self._scheduler.tick()
         else:
-            self.fault = Fault.by_chance()
+            self.fault = Fault.drawn()

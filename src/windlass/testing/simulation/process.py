@@ -42,7 +42,7 @@ class Fault(NamedTuple):
     verb: str = ""
 
     @classmethod
-    def by_chance(cls, verbs: Sequence[str] = ("",), *, kills: bool = False) -> Fault:
+    def drawn(cls, verbs: Sequence[str] = ("",), *, kills: bool = False) -> Fault:
         """At some point of one of these verbs."""
         return cls(random.choice(list(When)), kills, random.choice(verbs))
 

@@ -161,7 +161,7 @@ class Worker(Process):
         elif what in ("cut off", "heal"):
             self.away = what == "cut off"
         elif what in ("lost answer", "kill in write"):
-            self.fault = Fault.by_chance(_STRUCK, kills=what == "kill in write")
+            self.fault = Fault.drawn(_STRUCK, kills=what == "kill in write")
         else:
             {
                 "start": self._start,
